@@ -1,7 +1,7 @@
-//! What held-out figures come to: the median of each group next to its bar, and why figures are missed.
+//! Summary of held-out figures: the median of each group next to its bar, and the causes of misses.
 //!
-//! Invariants: a figure belongs to one group by what its job is; a miss without a cause, or a cause of what
-//! is not missed, is an error, so that no miss goes unmentioned.
+//! Invariants: a figure's group depends on its job; a miss without a cause, or a cause without a miss, is an
+//! error, so that no miss goes unmentioned.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use validate::Check;
 
 use crate::validation::median;
 
-/// Groups that bars are set for: name, and the most that the median may be; none: no bar.
+/// Groups with a bar: name, and the maximum of the median; `None`: no bar.
 const GROUPS: [(&str, Option<f64>); 8] = [
     ("read-only, any size and pattern: rate, mean, p50", Some(0.05)),
     ("reads next to writes: mean, p50", Some(0.15)),
@@ -49,7 +49,7 @@ fn group(one: &Check) -> usize {
 /// Both tables.
 ///
 /// # Errors
-/// Names every held-out figure outside its band that has no cause, and every cause of one that is inside.
+/// Every held-out figure outside its band without a cause, and every cause of one that is inside.
 pub fn tables(out: &mut String, profiles: &[(Profile, Vec<Check>)]) -> Result<(), String> {
     let all =
         || profiles.iter().flat_map(|(profile, checks)| checks.iter().map(move |c| (profile, c)));
@@ -102,8 +102,8 @@ pub fn tables(out: &mut String, profiles: &[(Profile, Vec<Check>)]) -> Result<()
     Ok(())
 }
 
-/// Why held-out figures are outside their tolerance: of each cause how many, how far and the worst, most
-/// figures first.
+/// Causes of held-out figures outside their tolerance: for each the number of figures, their errors and the
+/// worst; most figures first.
 fn causes(out: &mut String, held_out: &[(&str, &Check)]) {
     let _ = writeln!(out, "\n## Known misses by cause\n");
     let _ = writeln!(

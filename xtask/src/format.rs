@@ -1,7 +1,7 @@
-//! The reference of study files in docs/STUDY.md, made from the types that read them.
+//! Generates the reference of study files in docs/STUDY.md from the types that parse them.
 //!
-//! Invariants: every key, default and word stands there as the schema has it; a table that the schema has
-//! and this list has not is an error.
+//! Invariants: every key, default and word is as in the schema; a table of the schema that is not listed here
+//! is an error.
 
 use std::fmt::Write;
 
@@ -27,7 +27,7 @@ const TABLES: [(&str, &str); 13] = [
     ("`change` of a SQL job", "SqlChange"),
 ];
 
-/// What stands for values that are no words: name of the type, and how the reference calls it.
+/// Names of scalar types: in the schema, and in the reference.
 const SCALARS: [(&str, &str); 13] = [
     ("Jobs", "table"),
     ("Options", "table (below)"),
@@ -44,7 +44,7 @@ const SCALARS: [(&str, &str); 13] = [
     ("StackFaults", "table"),
 ];
 
-/// More words than this stand in a table of their own alone.
+/// Enums with more words than this are only listed in their own table.
 const WORDS_INLINE: usize = 9;
 
 /// The computed part of docs/STUDY.md.
@@ -69,7 +69,7 @@ pub fn reference(schema: &Value) -> Result<String, String> {
     Ok(out)
 }
 
-/// One table: what it is, then its keys, those that are required first.
+/// One table: its description, then its keys, required ones first.
 fn of_table(
     out: &mut String,
     (heading, table): (&str, &Value),
@@ -90,7 +90,7 @@ fn of_table(
     Ok(())
 }
 
-/// Every word that a key may have, with its meaning.
+/// Every word of an enum, with its meaning.
 fn words(out: &mut String, schema: &Value) {
     let _ = writeln!(out, "\n### Words\n\n| of | word | meaning |\n|---|---|---|");
     for (heading, name) in TABLES {
@@ -105,7 +105,7 @@ fn words(out: &mut String, schema: &Value) {
     }
 }
 
-/// Every engine with its options. The skeleton is listed in tests alone.
+/// Every engine with its options. The skeleton is listed in tests only.
 fn list_engines(out: &mut String) {
     let _ = writeln!(
         out,
@@ -144,7 +144,7 @@ fn list_engines(out: &mut String) {
     }
 }
 
-/// The type of a key, without the list that it may be and the absence.
+/// The type of a key, without its list form and `null`.
 fn definition<'a>(one: &'a Value, schema: &'a Value) -> Option<&'a Value> {
     let name = named(one)?;
     Some(&schema["$defs"][name])
@@ -163,7 +163,7 @@ fn words_of(definition: &Value) -> Vec<(&str, String)> {
     words.filter_map(|one| Some((one["const"].as_str()?, text(one)))).collect()
 }
 
-/// What may stand there.
+/// The allowed values of a key.
 fn value(one: &Value, schema: &Value) -> Result<String, String> {
     if let Some(single) = one["oneOf"].get(0).filter(|_| one["oneOf"][1]["type"] == "array") {
         return Ok(format!("{}, or a list", value(single, schema)?));
@@ -202,7 +202,7 @@ fn value(one: &Value, schema: &Value) -> Result<String, String> {
 
 fn default(one: &Value) -> String {
     match &one["default"] {
-        // What is left out where it is false.
+        // A default that is omitted if false.
         Value::Null if one["type"] == "boolean" => "`false`".into(),
         Value::Null => "none".into(),
         Value::String(text) if text.is_empty() => "empty".into(),

@@ -36,7 +36,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Text of the schema as it is checked in.
+/// The schema as checked in.
 fn schema_text() -> String {
     let schema = study::schema();
     let text = serde_json::to_string_pretty(&schema).unwrap_or_default();
@@ -49,7 +49,7 @@ fn write_schema() -> Result<(), String> {
     marked::replace(&root().join("docs/STUDY.md"), &reference()?)
 }
 
-/// The reference of study files as docs/STUDY.md has it.
+/// The reference of study files, as in docs/STUDY.md.
 fn reference() -> Result<String, String> {
     let schema = serde_json::to_value(study::schema()).map_err(|error| error.to_string())?;
     format::reference(&schema)
@@ -62,7 +62,7 @@ fn write_validation() -> Result<(), String> {
     marked::replace(&root().join("docs/VALIDATION.md"), &found.tables)
 }
 
-/// The errors that users see must be those of the models that ship.
+/// Checks that the errors shown to users are those of the models that ship.
 ///
 /// # Errors
 /// What is out of date.
@@ -84,14 +84,14 @@ fn check_validation() -> Result<(), String> {
     }
 }
 
-/// Flags that give libFuzzer its coverage; the same that cargo-fuzz passes, less the sanitizer, so
-/// that a stable compiler and no extra tool suffice.
+/// Flags for libFuzzer's coverage instrumentation; the same that cargo-fuzz passes, except for the sanitizer,
+/// so that a stable compiler without extra tools suffices.
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Ccodegen-units=1";
 
-/// The fuzz targets, a file each: every parser of what comes from outside.
+/// The fuzz targets, one file each: every parser of external input.
 fn targets(dir: &Path) -> Result<Vec<String>, String> {
     let files = std::fs::read_dir(dir.join("src")).map_err(|error| error.to_string())?;
     let names = files.flatten().filter_map(|file| file.file_name().into_string().ok());
@@ -129,7 +129,7 @@ fn fuzz(seconds: &str) -> Result<(), String> {
     })
 }
 
-/// Runs one fuzz target; what libFuzzer says of it.
+/// Runs one fuzz target and reports libFuzzer's output.
 fn fuzz_one(program: &Path, dir: &Path, (name, seconds): (&str, &str)) -> Result<String, String> {
     let corpus = dir.join("corpus").join(name);
     std::fs::create_dir_all(&corpus).map_err(|error| error.to_string())?;

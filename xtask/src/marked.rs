@@ -1,13 +1,13 @@
-//! Documents with a part that is computed, between two marks.
+//! Documents with a generated part, between two marks.
 //!
-//! Invariant: what stands outside the marks stays as it is.
+//! Invariant: text outside the marks stays as it is.
 
 use std::path::Path;
 
 /// Puts `tables`, whose first and last lines are the marks, into the document at `path`.
 ///
 /// # Errors
-/// When the file cannot be read or written, or has lost its marks.
+/// If the file cannot be read or written, or has lost its marks.
 pub fn replace(path: &Path, tables: &str) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     let document = std::fs::read_to_string(path).map_err(failed)?;

@@ -1,7 +1,7 @@
-//! The tables of `docs/VALIDATION.md`, and `docs/validation.csv`: every profile that ships against its
-//! published figures, and what those say that no constant has seen.
+//! The tables of `docs/VALIDATION.md`, and `docs/validation.csv`: every shipped profile against its published
+//! figures, fitted and held out.
 //!
-//! Invariant: computed, never typed; only held-out figures make an error.
+//! Invariant: computed, never typed; only held-out figures count as errors.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,7 +17,7 @@ use crate::bars;
 const BEGIN: &str = "<!-- computed: cargo xtask validation -->";
 const END: &str = "<!-- end of computed part -->";
 
-/// What is computed: the part of the document, and the file with every figure.
+/// The generated part of the document, and the CSV with every figure.
 pub struct Validation {
     pub tables: String,
     pub csv: String,
@@ -51,7 +51,7 @@ pub fn validate(devices: &Path) -> Result<Validation, String> {
 
 type Checked = (Profile, Vec<Check>);
 
-/// Each with its checks, on all processors: those that write take seconds each.
+/// Checks the profiles on all CPUs: each with writes takes seconds.
 fn checked(profiles: Vec<Profile>) -> Vec<Checked> {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -76,7 +76,7 @@ fn checked(profiles: Vec<Profile>) -> Vec<Checked> {
     profiles.into_iter().map(with).collect()
 }
 
-/// How many published figures are what.
+/// Counts of published figures by evidence.
 fn counts(out: &mut String, profiles: &[Checked]) {
     let all = || profiles.iter().flat_map(|(_, checks)| checks);
     let _ = writeln!(out, "\n## Published figures by role\n");
@@ -97,10 +97,10 @@ fn counts(out: &mut String, profiles: &[Checked]) {
     }
 }
 
-/// Held-out figures of one class, kind and group of metrics: error, and which.
+/// Held-out figures of one device class, kind and group of metrics: error, and description.
 type Group = Vec<(f64, String)>;
 
-/// Groups of metrics: what is typical, and how far into the tail.
+/// Groups of metrics: typical values, and tails.
 fn group(metric: &str) -> &'static str {
     match metric.split(" of ").next().unwrap_or(metric) {
         "p99" => "p99",
@@ -109,11 +109,11 @@ fn group(metric: &str) -> &'static str {
     }
 }
 
-/// A source that was looked at when the mechanism was chosen: not as independent as others.
+/// A source that was known when the mechanism was chosen, and is less independent than others.
 const SHAPED: &str = "Haas et al.";
 
-/// Held-out errors by class of device, kind of job and group of metrics, with the worst of each; all stand
-/// in the CSV file.
+/// Held-out errors by device class, kind of job and group of metrics, with the worst of each; the CSV file
+/// has all.
 fn held_out(out: &mut String, profiles: &[Checked]) {
     let _ = writeln!(out, "\n## Held-out error by class of device and kind of job\n");
     let _ = writeln!(
@@ -172,9 +172,9 @@ fn counted(found: &Group) -> String {
     format!("{median:.0} % | {} | {} | {worst}", within(0.10), within(0.25))
 }
 
-/// A row for each published figure: profile, job and metric, both numbers, what it is to the model, the
-/// error (of held-out figures alone: how near a fit comes to what it was chosen for is no error), the band,
-/// the cause of a miss, and the source.
+/// A row for each published figure: profile, job and metric, both numbers, its evidence, the error (of
+/// held-out figures only: a fit's distance from its target is no error), the band, the cause of a miss, and
+/// the source.
 fn csv(profiles: &[Checked]) -> String {
     let mut out =
         String::from("profile,job and metric,published,predicted,role,error,band,cause,source\n");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What is not written, and what is.
-const PHRASES: [(&str, &str); 32] = [
+const PHRASES: [(&str, &str); 40] = [
     ("beside", "next to, compared with, background"),
     ("anew", "again, from scratch"),
     ("is told", "is notified, receives"),
@@ -28,6 +28,14 @@ const PHRASES: [(&str, &str); 32] = [
     ("delivered as modelled", "emulation accurate"),
     ("nothing that was counted shows", "measure it, or leave it empty"),
     ("made its writer wait", "write stall"),
+    ("is not there", "is missing"),
+    ("are not there", "are missing"),
+    ("as its model asks", "as its model specifies"),
+    ("to be had", "available"),
+    ("somebody", "a user, another user, a process"),
+    ("anybody", "any user, others"),
+    ("is said", "is reported, with a note"),
+    ("may be said", "is the verdict, can be reported"),
     ("operations a second", "operations per second"),
     ("reads a second", "reads per second"),
     ("writes a second", "writes per second"),

@@ -1,7 +1,6 @@
-//! ACT's storage tests of a run: the verdict of each, its table, its log, and what limited it.
+//! ACT storage tests of a run: the verdict, table and log of each, and what limited it.
 //!
-//! Invariant: made from the archive alone, so a verdict can be asked for again at any time. What it is
-//! not: a certificate.
+//! Invariant: computed from the archive alone, so a verdict can be recomputed at any time.
 
 use ::act::{Config, Verdict};
 use archive::{Run, TrialRecord};
@@ -15,7 +14,7 @@ use workload::OpClass;
 pub struct ActTest<'a> {
     /// The configuration at the trial's rating.
     pub config: Config,
-    /// What it came to.
+    /// The verdict.
     pub verdict: Verdict,
     /// The trial.
     pub trial: &'a TrialRecord,
@@ -107,7 +106,7 @@ impl ActTest<'_> {
         self.trial.result.recording.seconds() >= self.slice.as_secs_f64()
     }
 
-    /// What limited the test, where something that was counted shows it.
+    /// The resource that limited the test, if a counter shows it.
     #[must_use]
     pub fn limit(&self) -> String {
         let mut limits = self.trial.result.limits.iter();

@@ -1,9 +1,10 @@
-//! Cliffs of SQL trials: when the rate changed for good, by how much, and what moved with it.
+//! Performance drops of SQL trials: when the rate changed permanently, by how much, and which counters
+//! changed with it.
 //!
-//! The change points are `stats::cliffs`'. What moved: counters of server, device and clients whose mean
-//! before and after differ beyond chance and by a tenth; sums are taken a transaction, since everything
-//! that is done for transactions falls with their rate and explains nothing. A cause is named only where a
-//! counter shows it. Invariant: what is named moved at that time.
+//! Change points come from `stats::cliffs`. Counters of server, device and clients are reported if their
+//! means before and after differ beyond chance and by at least 10 %. Totals are divided by transactions,
+//! because everything done for transactions follows their rate. Invariant: a named cause changed at that
+//! time.
 
 use std::collections::BTreeMap;
 
@@ -27,11 +28,11 @@ pub struct PerformanceDrop {
     pub at: f64,
     /// Transactions per second.
     pub before: String,
-    /// The same from then on.
+    /// Its value after the change.
     pub after: String,
     /// `-54 % (-58 to -50)`.
     pub change: String,
-    /// In words; empty when nothing that is counted shows one.
+    /// The cause; empty if no counter shows one.
     pub cause: String,
     /// `buffer pool misses a transaction 0.1 -> 12`, the largest first.
     pub moved: Vec<String>,
@@ -39,7 +40,7 @@ pub struct PerformanceDrop {
     pub classes: String,
 }
 
-/// Something that moved.
+/// A counter that changed.
 #[derive(Debug, Clone, PartialEq)]
 struct Moved {
     name: String,
@@ -49,12 +50,12 @@ struct Moved {
     size: f64,
 }
 
-/// Smaller changes of a counter are not told.
+/// Smallest relative change that is reported.
 const MOVED_MIN: f64 = 0.10;
 /// Counters that are listed for a cliff.
 const MOVED_TOLD: usize = 5;
 
-/// Number of cliffs of a trial; `None` when it is none of SQL or has too few points to judge.
+/// Number of performance drops of a trial; `None` if it is not a SQL trial or has too few points.
 pub fn count(trial: &TrialRecord) -> Option<f64> {
     is_judged(trial).then(|| found(trial).len() as f64)
 }
@@ -63,13 +64,13 @@ fn is_judged(trial: &TrialRecord) -> bool {
     is_sql(trial) && course_of(trial) != Course::NotJudged
 }
 
-/// As [`count`], of those at which the rate fell.
+/// Like [`count`], for drops in which the rate fell.
 pub fn count_falls(trial: &TrialRecord) -> Option<f64> {
     let fell = |(_, cliff): &&(f64, stats::cliffs::Cliff)| cliff.change < 0.0;
     is_judged(trial).then(|| found(trial).iter().filter(fell).count() as f64)
 }
 
-/// The measured rate over time, and where it begins.
+/// The measured rate over time, and its start.
 fn rates(trial: &TrialRecord) -> (Vec<f64>, Vec<f64>) {
     let measured = trial.result.recording.measured();
     measured
@@ -80,13 +81,13 @@ fn rates(trial: &TrialRecord) -> (Vec<f64>, Vec<f64>) {
         .unzip()
 }
 
-/// What the rate of a trial did.
+/// The course of a trial's rate.
 #[must_use]
 pub fn course_of(trial: &TrialRecord) -> Course {
     course(&rates(trial).1)
 }
 
-/// The cliffs of a trial with the second at which each begins.
+/// The change points of a trial, each with its time in seconds.
 pub fn found(trial: &TrialRecord) -> Vec<(f64, stats::cliffs::Cliff)> {
     let (starts, rates) = rates(trial);
     course(&rates).cliffs().iter().map(|cliff| (starts[cliff.at], *cliff)).collect()
@@ -140,7 +141,7 @@ fn of_trial(run: &Run, trial: &TrialRecord) -> Vec<PerformanceDrop> {
     told
 }
 
-/// Seconds around the end of a rival in which a rise is its doing.
+/// Seconds around the end of a rival within which a rise is attributed to it.
 const RIVAL_NEAR: f64 = 3.0;
 
 /// The rate rose because the other racer was done; no counter of this one's server shows that.
@@ -176,7 +177,7 @@ struct Window {
 const EDGE: f64 = 0.5;
 
 impl Window {
-    /// Which side a time is on.
+    /// Returns the side of the cut that a time is on.
     fn side(&self, at: f64) -> Option<usize> {
         let before = at > self.from && at <= self.at - EDGE;
         let after = at > self.at + EDGE && at <= self.to;
@@ -193,11 +194,11 @@ impl Moved {
     }
 }
 
-/// Counters a transaction, or as they are, by name; and times of device requests from their sums.
+/// Counters by name, per transaction or absolute, and mean request times from their totals.
 fn values(sample: &CounterSample, rate: f64) -> BTreeMap<String, f64> {
     let mut out = BTreeMap::new();
     for (name, value) in &sample.values {
-        // What is counted for each transaction anyway, or is time of requests that is divided below.
+        // Already per transaction, or a time that is divided below.
         if name.starts_with("commits") || name.contains("device read time") {
             continue;
         }
@@ -225,7 +226,7 @@ fn values(sample: &CounterSample, rate: f64) -> BTreeMap<String, f64> {
     out
 }
 
-/// What moved at a cliff, the largest first.
+/// Counters that changed at a cut, largest change first.
 fn moved(trial: &TrialRecord, window: &Window) -> Vec<Moved> {
     let mut sides: BTreeMap<String, [Vec<f64>; 2]> = BTreeMap::new();
     for sample in &trial.result.counters {
@@ -256,8 +257,8 @@ fn moved(trial: &TrialRecord, window: &Window) -> Vec<Moved> {
     out
 }
 
-/// What is set and not counted: without noise, so that two equal samples tell it, also between two cliffs
-/// that are too near each other for the mean of anything that is counted.
+/// Settings have no noise: two equal samples are enough, also between cuts that are too close for the mean of
+/// a counter.
 const SETTINGS: [&str; 1] = ["buffer pool, pages"];
 
 /// Standard errors that a counter must move by.
@@ -270,8 +271,7 @@ struct Side {
 }
 
 impl Side {
-    /// `None` where there are too few samples to say: counters resemble themselves from sample to sample, so
-    /// that a few of them are worth one.
+    /// `None` with too few samples: neighbouring samples are correlated, so a few are worth one.
     fn of(name: &str, values: &[f64]) -> Option<Self> {
         if let [first, rest @ ..] = values
             && SETTINGS.contains(&name)
@@ -352,7 +352,7 @@ fn cause(moved: &[Moved], fell: bool) -> Option<String> {
     }
 }
 
-/// Which statements took the change: the three whose time a transaction changed most.
+/// The three statement classes whose time per transaction changed most.
 fn classes(trial: &TrialRecord, window: &Window) -> String {
     let time = |class: OpClass, side: usize| {
         let mut sum = (0.0, 0.0);

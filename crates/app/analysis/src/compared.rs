@@ -1,11 +1,9 @@
-//! One storage next to another, or one run next to another: differences with their intervals, then
-//! verdicts.
+//! Compares two stacks or two runs: differences with intervals, then verdicts.
 //!
-//! Stacks of one run took turns and are compared pair by pair, a pair per repetition. Two runs are compared
-//! as what ran apart, and only where job, host and storage are the same ([`crate::sameness`]). All figures
-//! of a comparison are judged together ([`stats::compare`]). Invariants: a value is of one whole
-//! repetition; one that was not complete takes its pair with it, and that is said; an emulated drive that
-//! was not as its model asks is not judged.
+//! Stacks of one run are interleaved and compared pairwise, one pair per repetition. Two runs are compared as
+//! independent samples, and only if job, host and storage are equal ([`crate::sameness`]). All figures of a
+//! comparison are judged together ([`stats::compare`]). Invariants: a value comes from one complete
+//! repetition; an incomplete repetition removes its pair and is reported; inaccurate emulation is not judged.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -20,10 +18,10 @@ use crate::groups::{Group, Ops, groups, is_sql};
 use crate::repetitions::{each, is_faithful, mean, whole};
 use crate::sameness::{Mismatch, environments, jobs, remarks};
 
-/// What is asked of a comparison.
+/// Parameters of a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Question {
-    /// Difference below which two are as good as equal (0.05 is 5 %).
+    /// Equivalence margin (0.05 is 5 %).
     pub margin: f64,
     /// Metrics, as in figures; empty: the rate of a closed loop or the median of an open one, and
     /// `latency_p99`.
@@ -71,19 +69,19 @@ pub struct Row {
     pub stack: String,
     /// The point, `name=value` each.
     pub point: String,
-    /// Which operations.
+    /// The operations.
     pub ops: &'static str,
-    /// Which metric.
+    /// The metric.
     pub metric: &'static str,
     /// Its unit.
     pub unit: &'static str,
     /// Sources of both.
     pub sources: [Source; 2],
-    /// Geometric means of both; none where a side has none, 0 where it did nothing.
+    /// Geometric means of both sides; `None` if a side has no value, 0 if it completed nothing.
     pub values: [Option<f64>; 2],
     /// Second over first, with its error; none where too little is known of either.
     pub difference: Option<Difference>,
-    /// Repetitions that have the figure, of the side that has fewer.
+    /// Number of repetitions that have the figure, on the side that has fewer.
     pub repetitions: usize,
     /// How the second is.
     pub verdict: Verdict,
@@ -94,32 +92,32 @@ pub struct Row {
 /// A comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// What stands for the first and the second.
+    /// Names of both sides.
     pub names: [String; 2],
     /// They took turns in one run.
     pub turns: bool,
-    /// Difference below which they are equal.
+    /// Equivalence margin.
     pub margin: f64,
     /// Figure by figure, in the order of the plan.
     pub rows: Vec<Row>,
-    /// What one side alone has.
+    /// Figures that only one side has.
     pub alone: Vec<String>,
-    /// What was accepted, and what spoils figures of either.
+    /// Accepted mismatches, and warnings for either side.
     pub notes: Vec<String>,
 }
 
-/// Why there is no comparison.
+/// Why the comparison was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
-    /// They did not do the same on the same.
+    /// Workload or target differ.
     Differ(Vec<Mismatch>),
-    /// Nothing of one is in the other.
+    /// No figure in common.
     NothingShared,
-    /// Both are one and the same.
+    /// Both sides are the same run or stack.
     Same,
-    /// Words that accept no difference there is.
+    /// Words that match no mismatch.
     NoWord(String),
-    /// A stack that the run does not have, and those that it has.
+    /// An unknown stack, and the known ones.
     NoStack(String, Vec<String>),
 }
 
@@ -145,10 +143,10 @@ pub fn stacks(run: &Run, names: [&str; 2], question: &Question) -> Result<Compar
     made(names.map(str::to_owned), sides, question, true, notes)
 }
 
-/// The same stacks of two runs.
+/// Compares the same stacks of two runs.
 ///
 /// # Errors
-/// [`Refused`] where host, storage or a job differs, or they share none.
+/// [`Refused`] if host, storage or a job differs, or no job is shared.
 pub fn runs(first: &Run, second: &Run, question: &Question) -> Result<Comparison, Refused> {
     if first.path == second.path {
         return Err(Refused::Same);
@@ -187,7 +185,7 @@ pub fn runs(first: &Run, second: &Run, question: &Question) -> Result<Comparison
     made(names, (&one, &other), question, false, notes)
 }
 
-/// What spoils figures of a run, of these stacks or of all, a line each.
+/// Warnings for these stacks of a run, or for all; one line each.
 fn spoilt(run: &Run, stacks: &[&str], side: &str) -> Vec<String> {
     let of = |trial: &&TrialRecord| stacks.is_empty() || stacks.contains(&trial.stack.as_str());
     let own: Vec<&TrialRecord> = run.trials.iter().filter(of).collect();
@@ -202,7 +200,7 @@ fn spoilt(run: &Run, stacks: &[&str], side: &str) -> Vec<String> {
     found
 }
 
-/// The groups of one side, found by what they did.
+/// The groups of one side, indexed by job.
 struct Side<'a, 'g> {
     groups: &'a [&'a Group<'g>],
     by_point: HashMap<Key<'a>, Vec<usize>>,
@@ -224,8 +222,8 @@ impl<'a, 'g> Side<'a, 'g> {
         (&group.first.experiment, &group.first.engine, &group.first.point)
     }
 
-    /// The group that did the same, on the same stack unless two stacks are compared. Runs of before jobs
-    /// had hashes are known by their points.
+    /// The group with the same job, on the same stack unless two stacks are compared. Runs without job hashes
+    /// are matched by their points.
     fn partner(&self, one: &Group<'_>, same_stack: bool) -> Option<&'a Group<'g>> {
         let places = self.by_point.get(&Self::key(one))?;
         let same = |other: &&&Group<'_>| {
@@ -236,14 +234,15 @@ impl<'a, 'g> Side<'a, 'g> {
         places.iter().map(|at| &self.groups[*at]).find(same).copied()
     }
 
-    /// Those that have no partner among `others`.
+    /// Groups without a partner among `others`.
     fn lone(&self, others: &Side<'_, '_>, same_stack: bool) -> Vec<&'a Group<'g>> {
         let all = self.groups.iter().copied();
         all.filter(|one| others.partner(one, same_stack).is_none()).collect()
     }
 }
 
-/// Jobs of one experiment on one stack that are in one run alone, against one that is in the other alone.
+/// Jobs of one experiment on one stack that exist in one run only, next to those that exist in the other
+/// only.
 fn other_jobs(first: &Side<'_, '_>, second: &Side<'_, '_>) -> Vec<Mismatch> {
     let place = |group: &Group<'_>| (group.first.experiment.clone(), group.first.stack.clone());
     let mut others: HashMap<(String, String), VecDeque<&Group<'_>>> = HashMap::new();
@@ -346,7 +345,7 @@ fn rows_of(
     rows
 }
 
-/// Why nothing of a pair of groups may be judged, whatever its figures are.
+/// Returns why a pair of groups cannot be judged at all.
 fn not_judged(one: &Group<'_>, other: &Group<'_>, turns: bool) -> Option<String> {
     let groups = [one, other];
     let unfaithful = |group: &&Group<'_>| !whole(group).all(is_faithful);
@@ -357,7 +356,7 @@ fn not_judged(one: &Group<'_>, other: &Group<'_>, turns: bool) -> Option<String>
     if predicted[0] != predicted[1] {
         return Some("one side is predicted: intervals do not include the model's error".into());
     }
-    // Others take turns with both sides of a pair; what ran apart had others of its own.
+    // Interleaved stacks share the host's background load; separate runs do not.
     let busy = |group: &&Group<'_>| {
         group.trials.iter().any(|trial| doubts_of(trial).contains(&WarningKind::BusyHost))
     };
@@ -365,8 +364,8 @@ fn not_judged(one: &Group<'_>, other: &Group<'_>, turns: bool) -> Option<String>
     (apart && groups.iter().any(busy)).then(|| "the host was busy during one of the runs".into())
 }
 
-/// What a side lacks that the other has, or a repetition that the others of its side have: what it was slow
-/// for must not make it look fast.
+/// Returns why a figure cannot be judged because one side, or one repetition, lacks it. Slowness must not
+/// look like speed.
 fn lacks(
     groups: [&Group<'_>; 2],
     values: [&[(u32, Placed)]; 2],
@@ -406,7 +405,7 @@ fn too_few(first: &[(u32, Placed)], second: &[(u32, Placed)]) -> String {
     }
 }
 
-/// Operations whose figures are compared: transactions of SQL, else each kind that either side has.
+/// The compared operations: transactions of SQL, otherwise each class that either side has.
 fn compared_ops(one: &Group<'_>, other: &Group<'_>) -> Vec<Ops> {
     if is_sql(one.first) || is_sql(other.first) {
         return vec![Ops::Only(OpClass::Transaction)];
@@ -459,7 +458,7 @@ fn judge(rows: &mut [Row], margin: f64) {
 }
 
 impl Row {
-    /// The difference, where it is one that is judged.
+    /// The difference, if it is judged.
     #[must_use]
     pub fn judged(&self) -> Option<Difference> {
         self.difference.filter(|_| self.why.is_empty())
@@ -467,27 +466,26 @@ impl Row {
 }
 
 impl Comparison {
-    /// How many figures came out so.
+    /// Number of figures with this verdict.
     #[must_use]
     pub fn count(&self, verdict: Verdict) -> usize {
         self.rows.iter().filter(|row| row.verdict == verdict).count()
     }
 
-    /// How many were judged together.
+    /// Number of figures judged together.
     #[must_use]
     pub fn judged(&self) -> usize {
         self.rows.iter().filter(|row| row.judged().is_some()).count()
     }
 
-    /// Repetitions with which every open figure that was judged would find the margin, more than there were;
-    /// `None` where that is beyond reason, or nothing is open for want of them.
+    /// Repetitions with which every judged but inconclusive figure would detect the margin, more than there
+    /// were; `None` if that is out of reach, or nothing is inconclusive for lack of them.
     #[must_use]
     pub fn needed(&self) -> Option<u32> {
         let judged = self.judged();
         let open = self.rows.iter().filter(|row| row.verdict == Verdict::Inconclusive);
         let differences = open.filter_map(Row::judged);
-        // Where this many should have told, the truth lies near what no verdict speaks of, or near the
-        // margin.
+        // If this many repetitions were not enough, the true difference lies near a threshold.
         let more = |one: Difference| {
             one.needed(self.margin, judged).map(|needed| needed.max(2 * one.n as u32))
         };

@@ -81,7 +81,7 @@ fn a_figure_that_one_repetition_lacks_is_not_judged() {
     assert!(p99.why.contains("1 of 5 repetitions on b"), "{}", p99.why);
 }
 
-/// A repetition that was cut short takes its pair with it, and that is said.
+/// An interrupted repetition drops its pair, with a note.
 #[test]
 fn what_was_not_whole_is_left_out_in_pairs() {
     let run = with(|trial| {
@@ -119,7 +119,7 @@ fn few_repetitions_of_an_unfaithful_drive_are_left_out() {
     assert_eq!(other.verdict, Verdict::Inconclusive);
 }
 
-/// An emulated drive that was not as its model asks is another drive; a prediction is no measurement.
+/// An emulated drive that did not follow its model is another drive; a prediction is no measurement.
 #[test]
 fn unfaithful_drives_and_predictions_beside_measurements_are_not_judged() {
     let emulated = compared(&with(|trial| trial.source = Source::Emulated));

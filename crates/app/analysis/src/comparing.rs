@@ -1,7 +1,7 @@
-//! Every table and claim of a publication with ours next to it, in its own order.
+//! Every table and claim of a publication next to our values, in its own order.
 //!
-//! Invariants: published, predicted, emulated and measured stand in columns of their own; a number of a
-//! stand-in has no error next to it; a fitted or constructed figure has its role there and no percentage.
+//! Invariants: published, predicted, emulated and measured values have columns of their own; a stand-in has
+//! no error; a fitted or constructed figure shows its role instead of an error.
 
 use serde::Serialize;
 use study::Source;
@@ -13,7 +13,7 @@ use crate::verdict::{Lies, RunStack, Verdict, is_drive, judge};
 /// A table or slide with ours next to it.
 #[derive(Debug, Serialize)]
 pub struct PlaceView {
-    /// Where it stands in the source.
+    /// Place in the publication.
     pub place: String,
     /// Its numbers.
     pub rows: Vec<RowView>,
@@ -26,11 +26,11 @@ pub struct PlaceView {
 pub struct RowView {
     /// Title of the stack.
     pub stack: String,
-    /// What was done to it.
+    /// The workload.
     pub what: String,
-    /// What is counted, with its unit.
+    /// The metric and its unit.
     pub metric: String,
-    /// As printed, and ours: one line a source that there is.
+    /// Published value and ours, one line per source.
     pub lines: Vec<LineView>,
 }
 
@@ -43,8 +43,7 @@ pub struct LineView {
     pub text: String,
     /// Another drive in the place of the printed one; its number is shown and not judged.
     pub stand_in: bool,
-    /// The error of a held-out prediction or of a measurement that is comparable, or what the figure is to
-    /// the model; may be empty.
+    /// Error of a held-out prediction or comparable measurement, or the figure's role; may be empty.
     pub tag: String,
     /// Within a tenth, a third, or farther; `none` without an error.
     pub near: &'static str,
@@ -55,23 +54,23 @@ pub struct LineView {
 pub struct ClaimView {
     /// In the source's sense.
     pub text: String,
-    /// What number it is about.
+    /// The metric.
     pub number: String,
     /// As printed.
     pub published: String,
     /// Ours, with its interval.
     pub ours: String,
-    /// Where ours comes from.
+    /// Source of our value.
     pub source: String,
     /// The word of the verdict.
     pub verdict: &'static str,
-    /// Where ours lies, where nothing was decided.
+    /// Position of our value if the claim is inconclusive.
     pub lies: Option<Lies>,
     /// Ours over the printed number, where both are and are positive.
     pub over_printed: Option<f64>,
     /// Reason for an inconclusive verdict; empty otherwise.
     pub why: String,
-    /// Range in which it holds.
+    /// Range in which the claim holds.
     pub range: String,
     /// Why that range.
     pub because: String,
@@ -81,7 +80,7 @@ pub struct ClaimView {
 const NEAR: f64 = 0.10;
 const OFF: f64 = 0.34;
 
-/// Every table and claim of the publication with ours next to it, in its own order.
+/// Returns every table and claim of the publication next to our values, in its own order.
 #[must_use]
 pub fn beside(
     publication: &Publication,
@@ -111,7 +110,7 @@ pub fn beside(
     places
 }
 
-/// How many claims came out how, in a sentence; empty without claims.
+/// Summarizes the verdicts in a sentence; empty without claims.
 #[must_use]
 pub fn tally(places: &[PlaceView]) -> String {
     let claims = || places.iter().flat_map(|place| &place.claims);
@@ -160,7 +159,7 @@ fn row(
     };
     let held_out = printed.is == Some(device::Evidence::HeldOut);
     let line = |figure: &Figure| {
-        // What is predicted is predicted for the drive.
+        // A prediction is made for the drive itself.
         let own = the_drive || printed.outright || figure.source == Source::Predicted;
         let comparable = !figure.at_least
             && !figure.partial

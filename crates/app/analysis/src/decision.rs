@@ -1,9 +1,9 @@
-//! What a run says for a choice of storage: of each thing that ran on several stacks, what each gave.
+//! Decisions between storages: for each job that ran on several stacks, the result of each.
 //!
 //! A decision is one engine doing one job (one point of an experiment) on several stacks; of block
-//! experiments one read at a time. The stack that is here is the reference. Invariants: every number is of
-//! one group, so of one source; a limit is named only where a counter shows it; what is not reliable
-//! carries why.
+//! experiments, one read at a time. The measured stack is the reference. Invariants: every number comes from
+//! one group, so from one source; a limit is named only if a counter shows it; unreliable results carry the
+//! reason.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,7 @@ use crate::doubts::{WarningKind, doubts_of};
 use crate::groups::{Group, Ops, groups, in_flight, is_sql};
 use crate::time_parts::{Part, time_parts};
 
-/// What is counted of an engine.
+/// The metric that is compared for an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DecisionMetric {
     /// SQL transactions per second.
@@ -31,7 +31,7 @@ pub enum DecisionMetric {
     Lookups,
     /// The time of one read at the lowest queue depth.
     ReadTime,
-    /// The 99th percentile of an operation at a rate that was asked for and kept: that rate is no answer.
+    /// p99 of an operation in an open loop, where the rate itself carries no information.
     TimeAtRate(OpClass),
 }
 
@@ -69,64 +69,63 @@ impl DecisionMetric {
     }
 }
 
-/// What set a rate, as counters show it.
+/// The resource that limited a rate, as counters show.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LimitedBy {
-    /// The processors of the host: so much of them was busy.
+    /// The host's CPUs, with their busy share.
     Processors(f64),
-    /// The thread that submits: it computed so much of its time.
+    /// The submitting thread, with its busy share.
     Thread(f64),
-    /// A part of an operation's time: it took so much of it, at least half.
+    /// A stage of an operation's time, with its share of at least half.
     Part(Part, f64),
-    /// None took half; of those that were counted this took the most, and so much.
+    /// No stage took half; the largest one and its share.
     Nothing(Part, f64),
     /// No counter shows one.
     Unknown,
 }
 
-/// What may be made of a number.
+/// Reliability of a number.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reliability {
-    /// It was measured on what is here.
+    /// Measured on a real target.
     Measured,
-    /// The live drive was as its model asks.
+    /// Emulation was accurate.
     EmulationAccurate,
-    /// The live drive was asked for nothing.
+    /// The emulated drive received no requests.
     NoRequests,
-    /// The live drive was not as its model asks, or that is not known: why.
+    /// Emulation was inaccurate, or its accuracy is unknown; the reason.
     Unreliable(String),
     /// Of a prediction.
     Predicted(PredictionError),
 }
 
-/// What one stack gave.
+/// Result of one stack.
 #[derive(Debug)]
 pub struct Choice<'a> {
     /// Its trials.
     pub group: Group<'a>,
-    /// What is counted; times in nanoseconds.
+    /// The value; times in nanoseconds.
     pub value: Estimate,
-    /// Times the reference's; of times how many times as fast. None of the reference itself.
+    /// Speed relative to the reference; `None` for the reference.
     pub ratio: Option<Estimate>,
-    /// 99th percentile of the same operations, nanoseconds.
+    /// p99 of the same operations, nanoseconds.
     pub p99: Option<Estimate>,
-    /// What set it.
+    /// What limited it.
     pub limited: LimitedBy,
-    /// What may be made of it.
+    /// Its reliability.
     pub standing: Reliability,
-    /// What spoils it, in any of its repetitions.
+    /// Warnings in any of its repetitions.
     pub doubts: Vec<WarningKind>,
 }
 
 /// One thing that ran on several stacks.
 #[derive(Debug)]
 pub struct Decision<'a> {
-    /// What is counted.
+    /// The compared metric.
     pub counted: DecisionMetric,
     /// In the order of the study.
     pub choices: Vec<Choice<'a>>,
-    /// Place of the reference among them: what the study names, else the first that was measured, else the
-    /// first.
+    /// Index of the reference: the stack named by the study, else the first measured one, else the first.
     pub reference: usize,
 }
 
@@ -172,8 +171,7 @@ impl<'a> Decision<'a> {
         &self.choices[self.reference]
     }
 
-    /// Of the others that may be judged, the one that gives the most; memory is no drive that one could
-    /// choose.
+    /// The best reliable stack besides the reference; RAM is excluded.
     #[must_use]
     pub fn best_other(&self) -> Option<&Choice<'a>> {
         let judged = |one: &&Choice<'_>| {
@@ -188,8 +186,7 @@ impl<'a> Decision<'a> {
     }
 }
 
-/// What a database did a second, and what that was: of transactions those, of lookups next to a writer the
-/// lookups.
+/// The rate of a database and its metric: transactions, or lookups next to a writer.
 #[must_use]
 pub fn counted_of(group: &Group<'_>) -> Option<(Estimate, DecisionMetric)> {
     let of = |class| group.rate(Ops::Only(class)).filter(|rate| rate.value > 0.0);
@@ -205,8 +202,8 @@ pub fn counted_of(group: &Group<'_>) -> Option<(Estimate, DecisionMetric)> {
     }
 }
 
-/// What is said of a group: of a schedule that was kept the times at it, else what it did a second; nothing
-/// where too little was done at the schedule to know its 99th percentile.
+/// The result of a group: rates of closed loops, p99 of open loops; `None` if too few operations completed
+/// for a p99.
 pub(crate) fn answer_of(group: &Group<'_>) -> Option<(Estimate, DecisionMetric)> {
     let (rate, counted) = counted_of(group)?;
     let set_by: &[&str] = match counted {
@@ -225,9 +222,8 @@ pub(crate) fn answer_of(group: &Group<'_>) -> Option<(Estimate, DecisionMetric)>
     }
 }
 
-/// What ran on more than one stack, or of engines that ran on one alone, its last point: those first of which
-/// most may be judged, transactions before others, blocks last. Of an experiment and engine with many points
-/// the last that has the most stacks.
+/// Returns one decision per experiment and engine, from the last point with the most stacks; those with the
+/// most reliable results first, transactions before others, block last.
 #[must_use]
 pub fn decisions(run: &Run) -> Vec<Decision<'_>> {
     let mut found: Vec<Vec<(Group<'_>, Estimate, DecisionMetric)>> = Vec::new();
@@ -245,7 +241,7 @@ pub fn decisions(run: &Run) -> Vec<Decision<'_>> {
         });
         found[at].push((group, rate, counted));
     }
-    // Of each experiment and engine the last point that has the most stacks.
+    // The last point with the most stacks, per experiment and engine.
     let mut last: HashMap<(&String, &String, DecisionMetric), (usize, usize)> = HashMap::new();
     for (at, one) in found.iter().enumerate() {
         let (group, _, counted) = &one[0];
@@ -275,7 +271,7 @@ pub fn decisions(run: &Run) -> Vec<Decision<'_>> {
     all
 }
 
-/// One read at a time of each stack, at the lowest number in flight that there is.
+/// One read at a time on each stack, at the lowest queue depth measured.
 #[must_use]
 pub fn single_reads(run: &Run) -> Option<Decision<'_>> {
     let singles = single_depth(run, DecisionMetric::ReadTime.ops());
@@ -285,14 +281,14 @@ pub fn single_reads(run: &Run) -> Option<Decision<'_>> {
     Decision::new(same.collect(), DecisionMetric::ReadTime)
 }
 
-/// What tells block jobs apart, besides their load.
+/// Parameters that distinguish block jobs, besides the load.
 fn shape(group: &Group<'_>) -> (Option<String>, Option<String>) {
     let of = |name: &str| group.first.point.get(name).cloned();
     (of("block_size"), of("pattern"))
 }
 
-/// Block groups of `ops` alone at the lowest number in flight, one for each stack, in the order of the study,
-/// with their medians in nanoseconds.
+/// Block groups of `ops` at the lowest queue depth, one per stack in study order, with their median latencies
+/// in nanoseconds.
 #[must_use]
 pub fn single_depth(run: &Run, ops: Ops) -> Vec<(Group<'_>, Estimate)> {
     let mut found: Vec<(u64, (Group<'_>, Estimate))> = Vec::new();
@@ -313,15 +309,15 @@ pub fn single_depth(run: &Run, ops: Ops) -> Vec<(Group<'_>, Estimate)> {
             None => found.push((depth, (group, p50))),
         }
     }
-    // What another experiment did to a stack with more in flight is no answer of one operation.
+    // A deeper queue in another experiment does not answer for single operations.
     let least = found.iter().map(|(depth, _)| *depth).min();
     let least = found.into_iter().filter(|(depth, _)| Some(*depth) == least);
     least.map(|(_, single)| single).collect()
 }
 
-/// Share of an operation's time from which a part limits it.
+/// Share of an operation's time from which a stage counts as the limit.
 const HALF: f64 = 0.5;
-/// From which it is worth naming where nothing does.
+/// Share from which the largest stage is named if none is the limit.
 const TOLD: f64 = 0.2;
 
 fn limited_by(group: &Group<'_>, counted: DecisionMetric) -> LimitedBy {
@@ -363,14 +359,14 @@ pub(crate) fn standing(group: &Group<'_>, counted: DecisionMetric) -> Reliabilit
     }
 }
 
-/// By how much what was delivered is not as the model asks, or that it is not known; none where it may be
-/// judged.
+/// Returns how far delivered times deviate from the model, or that they are unknown; `None` if emulation was
+/// accurate.
 fn not_as_asked(trial: &TrialRecord) -> Option<String> {
     match &trial.result.served {
         None => Some("the delivered times are missing".to_owned()),
         Some(served) if served.is_faithful() => None,
         Some(served) => Some(match served.excess() {
-            // One kind that is far off may be little of the whole.
+            // One kind can be far off and still be a small share.
             Some((off, name)) if off.abs() > served.starved_share => format!(
                 "{name} {}, all requests together {}",
                 off_words(off),
@@ -428,7 +424,7 @@ mod tests {
         assert_eq!(decisions(&run)[0].here().group.first.stack, "b");
     }
 
-    /// What was not delivered as its model asks is in no headline.
+    /// An inaccurate emulation must not be in the headline.
     #[test]
     fn a_drive_of_which_nothing_is_known_is_not_ranked() {
         let run = run_of(&study("", "attach = true\n"), Nanos(1000));

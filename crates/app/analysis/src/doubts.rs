@@ -1,8 +1,7 @@
-//! What spoils the figures of a run: trials that failed, a busy host, a rate that the CPU set, data in
-//! memory, a rate that was not steady.
+//! Warnings about a run's results: failed trials, a busy host, CPU-bound rates, data in memory, unsteady
+//! rates.
 //!
-//! Each is found from what was counted, in every repetition; no cause is given that no counter shows.
-//! Invariant: stands next to the answer, not in a fold.
+//! Each is derived from counters of every repetition. Invariant: shown next to the result, not folded.
 
 use archive::{Run, TrialOutcome, TrialRecord};
 use stats::Limit;
@@ -13,35 +12,35 @@ use workload::OpClass;
 
 use crate::groups::stack_title;
 
-/// Something that spoils figures, with the trials that it was seen in.
+/// A warning, with the trials that it affects.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Warning {
-    /// What.
+    /// The kind.
     pub kind: WarningKind,
     /// Slugs of the trials, in the order of the plan; not empty.
     pub trials: Vec<String>,
     /// Their engines, stacks and experiments, each once.
     pub places: Vec<String>,
-    /// Measured trials that were looked at; of failures, all trials.
+    /// Number of measured trials examined; for failures, of all trials.
     pub of: usize,
     /// The worst of them, in words.
     pub worst: String,
 }
 
-/// What spoils figures, the worst first.
+/// Kinds of warnings, most severe first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WarningKind {
-    /// Trials failed; what they recorded until then is no answer.
+    /// Trials failed; their partial recordings are not results.
     Failed,
     /// Operations failed and the trial continued; they are in no rate and in no latency.
     Errors,
-    /// What was due was never issued: the load that was asked for is not what ran.
+    /// Arrivals were never issued: the offered load was not reached.
     LoadNotKept,
-    /// An emulated drive was not as its model asks.
+    /// Emulation was inaccurate.
     NotDelivered,
-    /// Others used the host's processors, or all were busy.
+    /// Other processes used the CPUs, or all CPUs were busy.
     BusyHost,
-    /// Others wrote to the device while it was read.
+    /// Other processes wrote to the device while it was read.
     OtherWrites,
     /// The submitting thread set the rate, not the storage.
     CpuBound,
@@ -68,7 +67,7 @@ impl WarningKind {
         }
     }
 
-    /// What helps, for people.
+    /// What to do about it.
     #[must_use]
     pub const fn remedy(self) -> &'static str {
         match self {
@@ -116,31 +115,31 @@ impl Warning {
     }
 }
 
-/// Arrivals that were never issued, of those that were due, up to which a load was kept.
+/// Largest share of missed arrivals for which an offered load counts as reached.
 pub(crate) const MISSED_MAX: f64 = 0.01;
 /// Places that a sentence names.
 const PLACES_SHOWN: usize = 4;
-/// Change of a rate from the first to the last quarter from which on its mean alone would mislead.
+/// Change between the first and last quarter from which the mean is misleading.
 const DRIFT: f64 = 0.25;
-/// Bytes written by others, for each byte read, that may go without a word; and bytes below which they may.
+/// Bytes written by others per byte read that are ignored, and bytes below which they are ignored.
 const OTHER_WRITES_MAX: f64 = 0.05;
 const OTHER_WRITES_MIN: u64 = 16 << 20;
 /// Lookups that are too few to say where they were answered from.
 const LOOKUPS_MIN: u64 = 1000;
-/// Lookups for each page that was read from the device, from which on the device hardly took part.
+/// Lookups per page read from the device from which the device hardly took part.
 const LOOKUPS_A_PAGE: u64 = 20;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 /// Bytes that are too few to say where they were read from.
 const CACHED_MIN: u64 = 4 << 20;
 
-/// What spoils the figures of `run`, the worst first.
+/// Returns the warnings of `run`, most severe first.
 #[must_use]
 pub fn doubts(run: &Run) -> Vec<Warning> {
     doubts_among(run, &run.trials.iter().collect::<Vec<_>>())
 }
 
-/// The same of some of its trials.
+/// The same for some of its trials.
 pub(crate) fn doubts_among(run: &Run, all: &[&TrialRecord]) -> Vec<Warning> {
     let measured = all.iter().filter(|trial| trial.source != Source::Predicted);
     let measured: Vec<&TrialRecord> =
@@ -165,8 +164,8 @@ pub(crate) fn doubts_among(run: &Run, all: &[&TrialRecord]) -> Vec<Warning> {
     found.into_iter().flatten().collect()
 }
 
-/// What keeps the figures of a trial from being judged: an emulated drive that was not as asked, a host or a
-/// load that was another than it seems.
+/// Returns the warning that makes a trial's results unreliable: inaccurate emulation, failed operations, a
+/// missed load or a busy host.
 #[must_use]
 pub fn spoils(trial: &TrialRecord) -> Option<WarningKind> {
     if trial.source == Source::Predicted {
@@ -179,8 +178,7 @@ pub fn spoils(trial: &TrialRecord) -> Option<WarningKind> {
     doubts_of(trial).into_iter().find(|kind| grave.contains(kind))
 }
 
-/// What spoils one measured or emulated trial, the worst first; what it was delivered by has a place of its
-/// own.
+/// Warnings of one measured or emulated trial, most severe first, except inaccurate emulation.
 #[must_use]
 pub fn doubts_of(trial: &TrialRecord) -> Vec<WarningKind> {
     let all: [(WarningKind, &Find<'_>); 7] = [
@@ -245,7 +243,7 @@ pub(crate) fn failures(trial: &TrialRecord) -> (u64, u64) {
     (failed, failed.saturating_add(done))
 }
 
-/// More than one in a hundred of what was due was never issued, not even late.
+/// More than 1 % of the arrivals were never issued.
 fn not_kept(trial: &TrialRecord) -> Option<(f64, String)> {
     let (missed, due) = missed_arrivals(&trial.result.recording)?;
     (missed > MISSED_MAX * due).then(|| {
@@ -255,14 +253,13 @@ fn not_kept(trial: &TrialRecord) -> Option<(f64, String)> {
     })
 }
 
-/// Arrivals of the measured time that were never issued, and those that were due, of the class that missed
-/// the largest share; `None` where none was missed.
+/// Missed and due arrivals of the class that missed the largest share; `None` if none was missed.
 pub(crate) fn missed_arrivals(recording: &stats::Recording) -> Option<(f64, f64)> {
     let due = |class: Option<OpClass>, missed: u64| {
         (missed as f64, recording.due(class).ops as f64 + missed as f64)
     };
     if recording.missed.is_empty() {
-        // Older records do not say of which class they were.
+        // Older records do not store the class.
         let all = recording.missed_arrivals;
         return (all > 0).then(|| due(None, all));
     }
@@ -291,8 +288,8 @@ fn busy_host(trial: &TrialRecord) -> Option<(f64, String)> {
     })
 }
 
-/// Bytes written to the device of a trial that only reads, for each that it read; the kernel's own
-/// write-back of what was prepared is one of these others.
+/// Bytes written to the device of a read-only trial per byte read, including the kernel's write-back of
+/// prepared data.
 fn other_writes(trial: &TrialRecord) -> Option<(f64, String)> {
     let moved = |classes: &[OpClass]| {
         let of = |interval: &stats::Interval| {
@@ -366,9 +363,10 @@ fn what(run: &Run, trial: &TrialRecord) -> String {
     }
 }
 
-/// A rate that moved within the trial, by its course where there are points enough, else by its quarters.
+/// Detects a rate that changed within the trial: by its course if there are enough points, else by its
+/// quarters.
 fn unsteady(trial: &TrialRecord) -> Option<(f64, String)> {
-    // A schedule is not the storage's doing, and a fill changes what it works on.
+    // An arrival schedule is not set by the storage, and a fill changes its own data set.
     if ["arrivals", "rate_step", "race"].iter().any(|name| trial.point.contains_key(*name)) {
         return None;
     }
@@ -397,7 +395,7 @@ fn unsteady(trial: &TrialRecord) -> Option<(f64, String)> {
     Some((drift.abs(), words))
 }
 
-/// Operations per second of each measured interval: lookups, where there are any.
+/// Operations per second of each measured interval; lookups if there are any.
 fn rates_of(trial: &TrialRecord) -> Vec<f64> {
     let reads = trial.result.recording.counts(Some(OpClass::Read)).ops > 0;
     let ops = |interval: &stats::Interval| match reads {
@@ -415,8 +413,8 @@ fn ends_of(rates: &[f64]) -> Option<(f64, f64)> {
     (quarter > 0).then(|| (average(&rates[..quarter]), average(&rates[rates.len() - quarter..])))
 }
 
-/// How many times faster one end of an unsteady trial was than the other; 1 of a steady one. A ratio of two
-/// storages that is no more than that may be the trial's own.
+/// Ratio of the faster to the slower end of an unsteady trial, 1 if steady. A ratio of two stacks that is no
+/// larger may be caused by the trial itself.
 #[must_use]
 pub fn moved_by(trial: &TrialRecord) -> f64 {
     if trial.source == Source::Predicted || unsteady(trial).is_none() {

@@ -28,16 +28,15 @@ pub struct Figure {
     pub engine: String,
     /// Name of the experiment.
     pub workload: String,
-    /// What every job of its kind has, and of the other parameters what is not its default; `op` says which
-    /// operations (`all`, `read`, `write`, `load`, `transaction`, the statements of SQL).
+    /// Parameters that every job of its kind has, and other non-default parameters; `op` names the operations
+    /// (`all`, `read`, `write`, `load`, `transaction`, SQL statements).
     pub point: BTreeMap<String, Value>,
-    /// The other parameters; empty for published figures, and of runs of before they were kept.
+    /// Parameters at their defaults; empty for published figures and older runs.
     #[serde(serialize_with = "shared")]
     pub defaults: Arc<BTreeMap<String, Value>>,
-    /// Hash of the job that was done; none of what several jobs give (a curve), of published figures, and in
-    /// older runs.
+    /// Hash of the job; `None` for curves, published figures and older runs.
     pub job: Option<String>,
-    /// What is counted, in the field's words.
+    /// The metric's name.
     pub metric: Cow<'static, str>,
     /// Its unit.
     pub unit: Cow<'static, str>,
@@ -47,8 +46,8 @@ pub struct Figure {
     pub lo: Option<f64>,
     /// Upper end.
     pub hi: Option<f64>,
-    /// What the interval covers: `repetitions` (95 %, between runs), `range` (the two repetitions),
-    /// `within_run` (95 %, of this one run); none without an interval.
+    /// Coverage of the interval: `repetitions` (95 %, across runs), `range` (two repetitions), `within_run`
+    /// (95 %, this run only); `None` without an interval.
     pub interval: Option<&'static str>,
     /// The true value is this or more: operations never ended.
     pub at_least: bool,
@@ -59,21 +58,21 @@ pub struct Figure {
     pub source: Source,
     /// Name of the run folder.
     pub run: String,
-    /// What a prediction rests on, or where a published figure stands.
+    /// What a prediction is based on, or the source of a published figure.
     pub citation: Option<String>,
-    /// What a prediction is worth: its held-out error on jobs and metrics like it, `fit`, or `not validated`.
+    /// Confidence in a prediction: held-out error on similar jobs and metrics, `fit`, or `not validated`.
     pub validation: Option<String>,
-    /// The same, typed.
+    /// The same as a typed value.
     #[serde(skip)]
     pub worth: Option<PredictionError>,
-    /// What keeps it from being judged, the worst, in any repetition.
+    /// The most severe warning that makes it unreliable, in any repetition.
     #[serde(skip)]
     pub spoiled: Option<WarningKind>,
     /// The trial was stopped before its time or failed.
     pub partial: bool,
 }
 
-/// The figures of one group share their defaults: a run of many trials has hundreds of thousands of figures.
+/// The figures of a group share their defaults: a large run has hundreds of thousands of figures.
 fn shared<S: Serializer>(map: &BTreeMap<String, Value>, serializer: S) -> Result<S::Ok, S::Error> {
     map.serialize(serializer)
 }

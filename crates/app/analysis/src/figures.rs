@@ -1,4 +1,4 @@
-//! The figures of runs: one tidy table, the source of every picture and every export.
+//! The figures of runs: one tidy table, the source of every picture and export.
 //!
 //! Invariants: metric names and fields are the stable interface described in `docs/FIGURES.md`; the same
 //! archive gives the same bytes.
@@ -51,7 +51,7 @@ pub fn document(figures: &[Figure]) -> String {
     text
 }
 
-/// Percentiles that are given when the sample count supports them.
+/// Percentiles that are reported if there are enough samples.
 pub const PERCENTILES: [(&str, f64); 6] = [
     ("latency_p50", 50.0),
     ("latency_p90", 90.0),
@@ -98,7 +98,7 @@ fn group_figures(group: &Group<'_>) -> Vec<Figure> {
     out
 }
 
-/// What the IOPS-latency curves say: the highest rate, the knee, and the growth of latency at 95 %.
+/// Figures of IOPS-latency curves: highest rate, knee, latency growth at 95 %.
 fn curve_figures(run: &Run) -> Vec<Figure> {
     let mut out = Vec::new();
     for curve in curves(run) {
@@ -106,7 +106,7 @@ fn curve_figures(run: &Run) -> Vec<Figure> {
         let (first, ops) = (&curve.points[0].group, curve.ops().word());
         let (top, knee) = (&curve.points[growth.top], &curve.points[growth.knee]);
         let figures = [
-            // The highest of several is high by chance: no interval of one point is its own.
+            // The maximum of several rates is biased upwards, so no single point's interval applies.
             ("iops_max", "1/s", 1.0, &top.group, Some(Estimate::of(top.rate.value, top.rate.n))),
             ("iops_knee", "1/s", 1.0, &knee.group, Some(knee.rate)),
             ("latency_growth_95", "%", 100.0, first, growth.growth),
@@ -114,7 +114,7 @@ fn curve_figures(run: &Run) -> Vec<Figure> {
         for (metric, unit, scale, group, estimate) in figures {
             let Some(estimate) = estimate else { continue };
             let mut made = figure(group, ops, metric, unit, scale, estimate);
-            // It speaks of the whole curve, not of its first point or that one's job.
+            // It describes the whole curve, not its first point's job.
             made.job = None;
             for name in [DEPTH, THREADS, OFFERED[0], OFFERED[1]] {
                 let swept = curve
@@ -145,7 +145,7 @@ fn page_size_figures(run: &Run) -> Vec<Figure> {
     made.collect()
 }
 
-/// What ACT's limits speak of, in the worst slice of each test; and the highest rating that passed.
+/// Figures of ACT's limits in the worst slice of each test, and the highest rating passed.
 fn act_figures(run: &Run) -> Vec<Figure> {
     let tests = act_tests(run);
     let groups = groups(run);
@@ -176,7 +176,7 @@ fn act_figures(run: &Run) -> Vec<Figure> {
     out
 }
 
-/// What the repetitions of one test say: the worst slice of each.
+/// Figures of the repetitions of one test: the worst slice of each.
 fn test_figures(group: &Group<'_>, tests: &[&ActTest<'_>]) -> Vec<Figure> {
     type Slices = fn(&::act::Verdict) -> &[::act::Slice];
     let kinds: [(Slices, [&'static str; 3]); 2] = [
@@ -204,7 +204,7 @@ fn test_figures(group: &Group<'_>, tests: &[&ActTest<'_>]) -> Vec<Figure> {
     out
 }
 
-/// The highest rating that passed, of how many.
+/// The highest rating passed, and the number tried.
 #[derive(Default)]
 struct Score<'a> {
     rating: u32,
@@ -212,7 +212,7 @@ struct Score<'a> {
     test: Option<(&'a Group<'a>, &'a ActTest<'a>)>,
 }
 
-/// What a score says; a score is the highest of several ratings, one test is only a pass.
+/// Figures of a score; a single rating is only a pass.
 fn score_figures(repetitions: &BTreeMap<u32, Score<'_>>) -> Vec<Figure> {
     let passed = |score: &&Score<'_>| score.tried > 1 && score.test.is_some();
     let scored: Vec<&Score<'_>> = repetitions.values().filter(passed).collect();
@@ -231,7 +231,7 @@ fn score_figures(repetitions: &BTreeMap<u32, Score<'_>>) -> Vec<Figure> {
     let mut add = |ops, metric, unit, estimate: Option<Estimate>| {
         let Some(estimate) = estimate else { return };
         let mut made = figure(group, ops, metric, unit, 1.0, estimate);
-        // It speaks of all the ratings.
+        // It describes all ratings.
         made.job = None;
         out.push(made);
     };
@@ -252,7 +252,7 @@ fn score_figures(repetitions: &BTreeMap<u32, Score<'_>>) -> Vec<Figure> {
 const SERVICE_PERCENTILES: [(&str, f64); 3] =
     [("service_time_p50", 50.0), ("service_time_p99", 99.0), ("service_time_p99_9", 99.9)];
 
-/// What an open loop has next to response times: service times, and what was never issued.
+/// Figures of open loops besides response times: service times and missed arrivals.
 fn open_loop_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     if !group.is_open_loop() {
         return;
@@ -327,11 +327,11 @@ fn load_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     });
 }
 
-/// What a database counted of itself.
+/// Totals reported by a database.
 const TOTALS: [(&str, &str); 4] =
     [("stall_time", "s"), ("ingest_bytes", "B"), ("flush_bytes", "B"), ("compaction_bytes", "B")];
 
-/// What it timed of single operations, in seconds.
+/// Times of single operations reported by a database, in seconds.
 const OP_TIMES: [&str; 7] = [
     "get_time",
     "get_block_read_time",
@@ -422,7 +422,7 @@ fn figure(
     }
 }
 
-/// Six significant digits: more than any of these numbers has, few enough to read.
+/// Rounds to six significant digits.
 fn significant(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;

@@ -1,7 +1,7 @@
-//! Trials that belong together: the repetitions of one point on one stack.
+//! Groups of trials: the repetitions of one point on one stack.
 //!
-//! The unit of every interval is the repetition; of one trial alone it is within that run, and says so.
-//! Invariant: only trials of one source, study, stack, engine, experiment and point are put together.
+//! The repetition is the unit of every interval; with one trial, the interval is within that run and labelled
+//! so. Invariant: a group has one source, study, stack, engine, experiment and point.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -29,28 +29,28 @@ pub struct Group<'a> {
     pub first: &'a TrialRecord,
     /// All of them, in the order of the plan.
     pub trials: Vec<&'a TrialRecord>,
-    /// Found once: every interval of every trial is looked at for them.
+    /// Cached: scans every interval of every trial.
     classes: OnceCell<Vec<Ops>>,
-    /// Made once, for all its figures.
+    /// Cached: shared by all its figures.
     defaults: OnceCell<Arc<BTreeMap<String, Value>>>,
-    /// Percentiles of response times that were asked for: each decodes the histograms of every trial.
+    /// Cached percentiles of response times: each decodes the histograms of every trial.
     known: RefCell<Vec<Known>>,
     /// The job's shape, for predictions that published figures can validate.
     shape: Option<JobShape>,
 }
 
-/// A percentile of response times that was found: of which operations, which one, and what it is.
+/// A cached percentile: operations, percentile, result.
 type Known = (Ops, f64, Result<Estimate, TooFew>);
 
-/// What pictures and sentences ask for, found together.
+/// Percentiles that pictures and sentences use, computed together.
 const USUAL: [f64; 2] = [50.0, 99.0];
 
-/// Which operations a figure speaks of.
+/// The operations of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ops {
-    /// All that may be summed.
+    /// All classes that may be summed.
     All,
-    /// Those of one class.
+    /// One class.
     Only(OpClass),
 }
 
@@ -64,7 +64,7 @@ impl Ops {
         }
     }
 
-    /// The class, if it is one.
+    /// The class, if it is a single one.
     #[must_use]
     pub const fn class(self) -> Option<OpClass> {
         match self {
@@ -74,8 +74,8 @@ impl Ops {
     }
 }
 
-/// Percentiles of several repetitions, the lowest first. One that all repetitions together support, and not
-/// each, lies among the samples of the fastest, which has the most: below a lower percentile it is none.
+/// Drops percentiles that are out of order. One that only all repetitions together support comes mostly from
+/// the fastest, which has the most samples, so it can be below a lower percentile.
 fn in_order(found: Vec<Result<Estimate, TooFew>>) -> Vec<Result<Estimate, TooFew>> {
     let mut most = 0.0;
     let one = |estimate: Result<Estimate, TooFew>| match estimate {
@@ -109,7 +109,7 @@ pub fn groups(run: &Run) -> Vec<Group<'_>> {
 }
 
 impl<'a> Group<'a> {
-    /// Of one trial, of which nothing is known yet.
+    /// Creates the group of one trial.
     fn of(run: &'a Run, first: &'a TrialRecord) -> Self {
         Self {
             run,
@@ -135,7 +135,7 @@ impl<'a> Group<'a> {
         Arc::clone(self.defaults.get_or_init(all))
     }
 
-    /// How many times as long as the drive's all of its times were.
+    /// Time scale of the emulated drive.
     #[must_use]
     pub fn time_scale(&self) -> u32 {
         let own = self.run.study.stack.iter().find(|stack| stack.name == self.first.stack);
@@ -148,12 +148,12 @@ impl<'a> Group<'a> {
         Some(Self { shape: self.shape.clone(), ..Self::of(self.run, trial) })
     }
 
-    /// Whether none of its trials failed: what a failed one recorded until then is no answer.
+    /// Whether none of its trials failed; partial recordings of failed trials are not results.
     pub fn is_sound(&self) -> bool {
         self.trials.iter().all(|trial| trial.outcome != TrialOutcome::Failed)
     }
 
-    /// The classes of operations that there are, and all together when there are both.
+    /// Its classes of operations, and `All` if there are reads and writes.
     pub fn classes(&self) -> Vec<Ops> {
         self.classes.get_or_init(|| self.find_classes()).clone()
     }
@@ -167,8 +167,7 @@ impl<'a> Group<'a> {
             })
             .map(Ops::Only)
             .collect();
-        // Lookups and updates of a database are different things; their sum says nothing. Neither does a
-        // sum with flushes or with what runs next to them.
+        // Lookups and updates of a database are not summed, nor are flushes and background operations.
         let data = present.iter().filter(|ops| ops.class().is_some_and(OpClass::is_whole));
         if data.count() > 1 && self.first.engine == "block" {
             let mut classes = vec![Ops::All];
@@ -179,7 +178,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Response times of all repetitions, for pictures; figures have each repetition's own.
+    /// Response times of all repetitions together, for pictures.
     pub fn latency(&self, ops: Ops) -> Histogram {
         self.pooled(ops, Times::Response)
     }
@@ -222,8 +221,8 @@ impl<'a> Group<'a> {
         find().expect("invariant: it was among those wanted")
     }
 
-    /// Percentiles of response or service times, in nanoseconds: of each repetition its own. Where one
-    /// repetition alone does not support one and all together do, it has no interval.
+    /// Percentiles of response or service times, in nanoseconds, one per repetition. If only all repetitions
+    /// together support one, it has no interval.
     pub fn percentiles(
         &self,
         ops: Ops,
@@ -268,7 +267,7 @@ impl<'a> Group<'a> {
         whole: (&Histogram, u64),
     ) -> Vec<Result<Estimate, TooFew>> {
         let found: Vec<(f64, Result<Estimate, TooFew>)> = found.collect();
-        // `[percentile]`: what of each interval lies beyond it.
+        // `[percentile]`: share of each interval beyond it.
         let mut shares: Vec<Vec<(f64, f64)>> = vec![Vec::new(); found.len()];
         let measured = || self.first.result.recording.measured();
         if measured().count() >= PARTS_MIN {
@@ -285,7 +284,7 @@ impl<'a> Group<'a> {
         made.collect()
     }
 
-    /// A ratio of sums: of each repetition its own, of one alone with the interval within it.
+    /// A ratio of sums per repetition; with one repetition, with the interval within it.
     fn ratio(&self, of: impl Fn(&Interval) -> (f64, f64)) -> Option<Estimate> {
         let runs: Vec<Estimate> = self
             .trials
@@ -298,7 +297,7 @@ impl<'a> Group<'a> {
         over_repetitions(&runs)
     }
 
-    /// Something that is counted, a second.
+    /// A count per second.
     pub fn a_second(&self, counted: impl Fn(&Interval) -> u64) -> Option<Estimate> {
         self.ratio(|interval| (counted(interval) as f64, interval.seconds()))
     }
@@ -328,13 +327,13 @@ impl<'a> Group<'a> {
         };
         let runs: Vec<Estimate> = self.trials.iter().filter_map(of).collect();
         let [only] = runs.as_slice() else { return over_repetitions(&runs) };
-        // The interval of what completed in the measured time, around the mean of what was due in it.
+        // The interval of completed operations, around the mean of those due.
         let Some(within) = self.ratio(parts).filter(|_| !only.at_least) else { return Some(*only) };
         let moved = |end: Option<f64>| end.map(|end| (end + only.value - within.value).max(0.0));
         Some(Estimate { value: only.value, lo: moved(within.lo), hi: moved(within.hi), ..within })
     }
 
-    /// A number that each repetition has.
+    /// A value per repetition.
     pub fn over_trials(&self, value: impl Fn(&TrialRecord) -> Option<f64>) -> Option<Estimate> {
         let values: Vec<f64> = self.trials.iter().filter_map(|trial| value(trial)).collect();
         over_values(&values)
@@ -345,7 +344,7 @@ impl<'a> Group<'a> {
         stack_title(self.run, &self.first.stack)
     }
 
-    /// What a prediction of `metric` (as in figures) is worth; `None` when this is no prediction.
+    /// Expected error of a prediction of `metric` (as in figures); `None` for other sources.
     pub fn worth(&self, metric: &str) -> Option<PredictionError> {
         if self.first.source != Source::Predicted {
             return None;
@@ -360,7 +359,7 @@ impl<'a> Group<'a> {
         }))
     }
 
-    /// The source, and for a prediction what it is worth: `predicted, held-out error 3 %`.
+    /// The source and, for a prediction, its expected error: `predicted, held-out error 3 %`.
     pub fn source_text(&self, metric: &str) -> String {
         match self.worth(metric) {
             None => self.first.source.to_string(),
@@ -374,7 +373,7 @@ impl<'a> Group<'a> {
 pub enum Times {
     /// From when it was due.
     Response,
-    /// From its issue; none in a closed loop, where they are the same.
+    /// From issue to completion; `None` in a closed loop.
     Service,
 }
 
@@ -387,13 +386,13 @@ impl Times {
     }
 }
 
-/// The classes that `ops` speaks of.
+/// The classes of `ops`.
 fn classes_of(ops: Ops) -> impl Iterator<Item = OpClass> {
     let wanted = move |class: &OpClass| ops.class().map_or(class.is_whole(), |only| only == *class);
     OpClass::ALL.into_iter().filter(wanted)
 }
 
-/// What was counted of `ops` in an interval.
+/// Counts of `ops` in an interval.
 fn counts_of(interval: &Interval, ops: Ops) -> Counts {
     let mut counts = Counts::default();
     classes_of(ops).for_each(|class| counts += interval.tallies[class].counts);
@@ -418,7 +417,7 @@ pub fn stack_title<'a>(run: &'a Run, name: &'a str) -> &'a str {
     stack.map_or(name, |stack| stack.title.as_str())
 }
 
-/// Parameters as JSON has them: numbers as numbers.
+/// Parameters as JSON values: numbers as numbers.
 pub(crate) fn typed(parameters: &BTreeMap<String, String>) -> BTreeMap<String, Value> {
     let typed = |(name, value): (&String, &String)| {
         let number = value.parse::<u64>().map(Value::from);
@@ -432,7 +431,7 @@ pub fn is_sql(trial: &TrialRecord) -> bool {
     trial.result.recording.intervals.iter().any(|i| i.tallies[OpClass::Transaction].counts.ops > 0)
 }
 
-/// Queue depth of a group; 0 where it has none.
+/// Queue depth of a group; 0 if it has none.
 #[must_use]
 pub fn depth_of(group: &Group<'_>) -> u64 {
     group.first.point.get("queue_depth").and_then(|text| text.parse().ok()).unwrap_or(0)

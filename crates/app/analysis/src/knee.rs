@@ -1,10 +1,9 @@
-//! The IOPS-latency curve of a stack: its highest rate, its knee, and how much latency grows on the way.
+//! The IOPS-latency curve of a stack: highest rate, knee and latency growth.
 //!
-//! Growth is that of the mean latency at 95 % of the highest rate over that at the lowest load, as the
-//! ICPADS 2018 study prints it (25 %, 54 %, 80 %), by `stats::curve` for closed loops; between two points
-//! of a schedule it is interpolated linearly. The knee is the point that lies farthest below the diagonal
-//! of the normalised curve (Satopaa et al., "Finding a Kneedle in a Haystack", 2011, for discrete points).
-//! Invariant: a curve of fewer than four points has neither.
+//! Growth is the mean latency at 95 % of the highest rate over that at the lowest load, as the ICPADS 2018
+//! study prints it (25 %, 54 %, 80 %): by `stats::curve` for closed loops, interpolated linearly for open
+//! loops. The knee is the point farthest below the diagonal of the normalised curve (Satopaa et al., "Finding
+//! a Kneedle in a Haystack", 2011). Invariant: a curve of fewer than four points has neither.
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,10 +24,10 @@ pub enum Load {
     Offered,
 }
 
-/// One curve: groups that differ in their load alone.
+/// One curve: groups that differ in load only.
 #[derive(Debug)]
 pub struct Curve<'a> {
-    /// What raises the load.
+    /// The parameter that raises the load.
     pub load: Load,
     /// In order of rising load.
     pub points: Vec<Point<'a>>,
@@ -45,7 +44,7 @@ pub struct Point<'a> {
     pub mean_ns: f64,
 }
 
-/// What a curve says.
+/// Growth and knee of a curve.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Growth {
     /// The highest rate.
@@ -129,7 +128,7 @@ pub fn curves(run: &Run) -> Vec<Curve<'_>> {
 }
 
 impl Curve<'_> {
-    /// What the curve says; `None` when it has too few points.
+    /// Computes growth and knee; `None` with too few points.
     pub fn growth(&self) -> Option<Growth> {
         let points: Vec<(f64, f64)> =
             self.points.iter().map(|point| (point.rate.value, point.mean_ns)).collect();
@@ -137,7 +136,7 @@ impl Curve<'_> {
         Some(Growth { most: points[top].0, growth: self.latency_growth(), top, knee })
     }
 
-    /// Of each repetition its own growth; the interval is that of `1 + growth`, a ratio.
+    /// Growth per repetition; the interval is that of the ratio `1 + growth`.
     fn latency_growth(&self) -> Option<Estimate> {
         let least = self.points.iter().map(|point| point.group.trials.len()).min()?;
         let ops = self.ops();
@@ -172,7 +171,7 @@ impl Curve<'_> {
         Some(Estimate { value: ratio.value - 1.0, lo: less(ratio.lo), hi: less(ratio.hi), ..ratio })
     }
 
-    /// Operations that the curve speaks of.
+    /// The operations of the curve.
     pub fn ops(&self) -> Ops {
         self.points[0].group.classes()[0]
     }

@@ -1,5 +1,5 @@
-//! What runs say, typed: trials in groups, figures with their intervals, curves and their knees, cliffs,
-//! and published figures next to ours.
+//! Typed analysis of runs: groups of trials, figures with intervals, curves, performance drops, published
+//! figures next to ours.
 //!
 //! Invariants: every figure carries its source, and sources never mix; a percentile that the sample count
 //! cannot support is left out.

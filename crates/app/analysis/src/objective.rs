@@ -1,7 +1,6 @@
-//! Whether what a study asks of its storages was met.
+//! Whether a study's objectives were met.
 //!
-//! Invariants: what cannot be said is neither met nor missed: a percentile that the samples do not support,
-//! an emulated drive that was not as its model asks, a trial that failed.
+//! Invariant: inconclusive for percentiles without enough samples, inaccurate emulation and failed trials.
 
 use std::collections::BTreeSet;
 
@@ -14,21 +13,21 @@ use crate::doubts::{MISSED_MAX, failures, missed_arrivals};
 use crate::groups::{Group, Ops, groups, is_sql};
 use crate::repetitions::is_faithful;
 
-/// What came of an objective.
+/// Result of an objective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The latency and the rate were kept.
+    /// Latency and rate were met.
     Met,
     /// One of them was not.
     Missed,
-    /// It cannot be said.
+    /// Inconclusive.
     Open,
 }
 
 /// An objective at one point on one stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectiveResult {
-    /// What was asked.
+    /// The objective.
     pub objective: Objective,
     /// Name of the stack.
     pub stack: String,
@@ -36,7 +35,7 @@ pub struct ObjectiveResult {
     pub experiment: String,
     /// The point, `name=value` each.
     pub point: String,
-    /// What came of it.
+    /// The result.
     pub outcome: Outcome,
     /// The number that decided, or why none did.
     pub text: String,
@@ -50,7 +49,7 @@ pub fn objectives(run: &Run) -> Vec<ObjectiveResult> {
     }
     let groups = groups(run);
     let mut all: Vec<ObjectiveResult> = groups.iter().flat_map(asked_of).collect();
-    // What was left out was asked for as well.
+    // Trials that were left out count, too.
     let ran: BTreeSet<(&str, &str)> = groups
         .iter()
         .map(|group| (group.first.experiment.as_str(), group.first.stack.as_str()))
@@ -94,8 +93,8 @@ pub fn asked_of(group: &Group<'_>) -> Vec<ObjectiveResult> {
     all.iter().map(one).collect()
 }
 
-/// The operations that objectives speak of: transactions, lookups where there are any, else updates; of
-/// blocks all.
+/// The operations of objectives: transactions; otherwise lookups if there are any, else updates; all block
+/// operations.
 fn ops_of(group: &Group<'_>) -> Option<Ops> {
     if is_sql(group.first) {
         return Some(Ops::Only(OpClass::Transaction));
@@ -103,7 +102,7 @@ fn ops_of(group: &Group<'_>) -> Option<Ops> {
     group.classes().first().copied()
 }
 
-/// Operations per second that were reached: of a schedule that was kept, what was due.
+/// Operations per second that were reached; for an open loop that kept up, the offered rate.
 fn reached(group: &Group<'_>, ops: Ops) -> f64 {
     let done = group.rate(ops).map_or(0.0, |rate| rate.value);
     let due = group.first.point.get("rate").and_then(|text| text.parse::<Rate>().ok());
@@ -125,7 +124,7 @@ fn judge(group: &Group<'_>, objective: Objective) -> (Outcome, String) {
     if !group.trials.iter().all(|trial| is_faithful(trial)) {
         return open("emulation fell behind");
     }
-    // What failed had no time in which it was done.
+    // Failed operations have no latency.
     let failed = |trial: &&archive::TrialRecord| {
         let (failed, all) = failures(trial);
         failed as f64 > (1.0 - objective.quantile.percent() / 100.0) * all as f64

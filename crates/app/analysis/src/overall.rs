@@ -1,7 +1,7 @@
-//! One storage next to another over everything that both were asked, not only where a study ends.
+//! One stack next to another over all jobs that both ran.
 //!
-//! Invariants: a ratio is of one job, one operation and one source's kind; what is not reliable is counted
-//! and not in it.
+//! Invariants: a ratio belongs to one job, operation and kind of source; unreliable results are counted and
+//! excluded.
 
 use archive::Run;
 use stats::estimate::ratio;
@@ -9,10 +9,10 @@ use stats::estimate::ratio;
 use crate::decision::{DecisionMetric, Reliability, answer_of, standing};
 use crate::groups::{Group, groups};
 
-/// What one storage gives of another over all jobs of both.
+/// One stack relative to another over all shared jobs.
 #[derive(Debug)]
 pub struct Overall<'a> {
-    /// Over the other's, and the place of its group, the least first; of times how many times as fast.
+    /// Ratios with their metric and the index of their group, ascending; speed for times.
     pub ratios: Vec<(f64, DecisionMetric, usize)>,
     /// All groups of the run.
     pub groups: Vec<Group<'a>>,
@@ -20,7 +20,7 @@ pub struct Overall<'a> {
     pub not_judged: usize,
 }
 
-/// `other` next to `here`, in every job of an engine that ran on both.
+/// Compares `other` with `here` in every job that ran on both.
 #[must_use]
 pub fn overall<'a>(run: &'a Run, here: &str, other: &str) -> Overall<'a> {
     let all = groups(run);

@@ -1,10 +1,9 @@
-//! What studies printed: numbers and claims, each with its place in the publication.
+//! Published numbers and claims, each with its place in the publication.
 //!
-//! They stand in `published/STUDY.toml`. A printed number of drives says what it is to our models:
-//! constants of device profiles and host paths were chosen with some (`fitted`), others follow from
-//! constants by arithmetic (`constructed`) or stand elsewhere already (`duplicate`); only `held_out` ones
-//! say how good a model is. Those of databases enter no model. Invariants: a printed number enters no
-//! average; one that nothing of ours answers is shown all the same.
+//! They are stored in `published/STUDY.toml`. A published number of a drive states its role: `fitted` (a
+//! constant was chosen with it), `constructed` (it follows from constants), `duplicate` (printed elsewhere,
+//! too) or `held_out`; only held-out numbers measure a model's quality. Numbers of databases enter no model.
+//! Invariants: a published number enters no average; it is shown even if nothing of ours corresponds to it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +26,7 @@ pub(crate) const FILES: &[&str] = &[
     include_str!("../../../../published/intel-cas-mysql.toml"),
 ];
 
-/// What a study printed.
+/// A publication.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Publication {
@@ -36,7 +35,7 @@ pub struct Publication {
     pub study: String,
     /// Authors, title, venue, year.
     pub citation: String,
-    /// By name of a stack, the published drives that it is; others are not listed.
+    /// The published drives that each stack represents; other stacks are not listed.
     #[serde(default)]
     pub(crate) drives: BTreeMap<String, Vec<String>>,
     /// Other studies of ours that answer it.
@@ -48,13 +47,13 @@ pub struct Publication {
     pub(crate) claim: Vec<Claim>,
 }
 
-/// Stacks of another study of ours that stand for those of the publication.
+/// Stacks of another study of ours that represent those of the publication.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Cast {
     /// Name of that study.
     pub study: String,
-    /// The drive, by the name of its profile, where the publication had several as one stack.
+    /// Name of the drive's profile, if the publication had several drives as one stack.
     pub drive: Option<String>,
     /// By name of a stack of the publication, ours.
     pub stacks: BTreeMap<String, String>,
@@ -66,7 +65,7 @@ pub(crate) struct Cast {
 pub(crate) struct Printed {
     /// Table or slide.
     pub place: String,
-    /// What of ours answers it.
+    /// Selects our figure.
     pub of: Ours,
     pub value: f64,
     pub unit: String,
@@ -75,11 +74,11 @@ pub(crate) struct Printed {
     pub outright: bool,
     /// The drive, where the stack was several.
     pub drive: Option<String>,
-    /// What it is to our models; none of databases, which no model predicts.
+    /// Its role; `None` for databases, which no model predicts.
     pub is: Option<Evidence>,
 }
 
-/// Figures of ours, by what they speak of.
+/// Selects figures of ours.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Ours {
@@ -88,10 +87,10 @@ pub(crate) struct Ours {
     #[serde(default = "block")]
     pub engine: String,
     pub metric: String,
-    /// Parameters; of those that have their default too.
+    /// Parameters, including defaults.
     #[serde(default)]
     pub point: BTreeMap<String, Value>,
-    /// Which one, where several fit.
+    /// Which one to take if several match.
     #[serde(default)]
     pub take: Take,
 }
@@ -115,46 +114,46 @@ pub(crate) enum Take {
     Max,
 }
 
-/// Something said in words, or of several numbers.
+/// A claim in words, or about several numbers.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Claim {
     pub place: String,
-    /// What it says, in a sentence of ours that keeps its sense.
+    /// The claim in one sentence of ours.
     pub text: String,
-    /// What the number is, for people.
+    /// The metric, for people.
     pub number: String,
-    /// The number that it speaks of.
+    /// Selects our figure.
     pub of: Ours,
     /// Divided by this one.
     pub over: Option<Ours>,
-    /// What was printed, if a number was.
+    /// The printed value, if any.
     pub value: Option<f64>,
-    /// It holds from here on; without one, words give no lower end.
+    /// Lower bound of the range in which it holds; `None` for no bound.
     pub from: Option<f64>,
-    /// Up to here; without one, words give no upper end.
+    /// Upper bound; `None` for no bound.
     pub to: Option<f64>,
     /// The words or digits that give these bounds.
     pub because: String,
-    /// A number with which it does not hold; its test.
+    /// A number for which it does not hold; used in tests.
     #[cfg_attr(not(test), expect(dead_code, reason = "read by the test of every claim"))]
     pub fails: f64,
-    /// What it is to our models; none of databases.
+    /// Its role; `None` for databases.
     pub is: Option<Evidence>,
-    /// It does not depend on the drive: what ran on another answers it too.
+    /// It does not depend on the drive, so any stack can answer it.
     #[serde(default)]
     pub any_drive: bool,
 }
 
 impl Claim {
-    /// The lowest and the highest number with which it holds.
+    /// Lowest and highest number for which it holds.
     pub fn bounds(&self) -> (f64, f64) {
         (self.from.unwrap_or(f64::NEG_INFINITY), self.to.unwrap_or(f64::INFINITY))
     }
 }
 
-/// The publication that `study` repeats, if one ships; where that has other stacks, with theirs in the place
-/// of its own, once for each drive.
+/// The publication that `study` repeats, if one ships. If `study` uses other stacks, they replace the
+/// publication's, once per drive.
 #[must_use]
 pub fn publication(study: &str) -> Option<Publication> {
     let all = FILES.iter().filter_map(|text| toml::from_str::<Publication>(text).ok());
@@ -214,7 +213,7 @@ impl Publication {
 }
 
 impl Publication {
-    /// The number of a claim on one of several drives, where its table printed what gives it.
+    /// The printed number of a claim for one of several drives, if its table gives one.
     fn printed(&self, claim: &Claim, drive: &str) -> Option<f64> {
         let on = |of: &Ours| {
             let mut all = self.figure.iter();
@@ -229,7 +228,7 @@ impl Publication {
 }
 
 impl Cast {
-    /// What answers on this drive; none where that stack was not cast.
+    /// Selects our figure for this drive; `None` if the stack is not mapped.
     fn of(&self, of: &Ours) -> Option<Ours> {
         let stack = self.stacks.get(&of.stack)?.clone();
         Some(Ours { stack, ..of.clone() })

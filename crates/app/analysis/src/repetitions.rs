@@ -1,7 +1,7 @@
-//! What each whole repetition of a group gave by itself.
+//! Values of each complete repetition of a group.
 //!
-//! Invariant: a repetition that cannot give a figure gives none: too few operations for a percentile, or
-//! some that never ended.
+//! Invariant: a repetition with too few operations for a percentile, or with operations that never ended, has
+//! no value.
 
 use archive::{TrialOutcome, TrialRecord};
 use stats::compare::Placed;
@@ -9,16 +9,15 @@ use study::Source;
 
 use crate::groups::{Group, Ops};
 
-/// Share of a group's repetitions that may be left out since their emulated drive was not as its model asks:
-/// on a host that others use it happens now and then, and says nothing of the rest.
+/// Largest share of a group's repetitions that may be left out for inaccurate emulation.
 const UNFAITHFUL_MAX: f64 = 0.1;
 
-/// Whether its drive is here, or was as its model asks.
+/// Whether the drive is real or its emulation was accurate.
 pub(crate) fn is_faithful(trial: &TrialRecord) -> bool {
     trial.source != Source::Emulated || trial.result.served.is_some_and(|one| one.is_faithful())
 }
 
-/// Those that ended as they should; without the few whose emulated drive was not as its model asks.
+/// Complete repetitions, without the few whose emulation was inaccurate.
 pub(crate) fn whole<'a>(group: &'a Group<'_>) -> impl Iterator<Item = &'a TrialRecord> {
     let unfaithful = group.trials.iter().filter(|trial| !is_faithful(trial)).count();
     let few = unfaithful as f64 <= UNFAITHFUL_MAX * group.trials.len() as f64;
@@ -27,11 +26,11 @@ pub(crate) fn whole<'a>(group: &'a Group<'_>) -> impl Iterator<Item = &'a TrialR
     group.trials.iter().copied().filter(ended).filter(kept)
 }
 
-/// The value of one repetition alone, in the metric's unit.
+/// The value of one repetition, in the metric's unit.
 fn value(group: &Group<'_>, trial: &TrialRecord, (ops, metric): (Ops, &str)) -> Option<f64> {
     let alone = group.alone(trial.number)?;
     let time = |estimate: stats::estimate::Estimate| {
-        // Of what is "this or more" nobody knows how much more.
+        // A lower bound has no usable value.
         (!estimate.at_least).then_some(estimate.value / 1e3)
     };
     let percentile = |p: f64| alone.percentile(ops, p).ok().and_then(time);
@@ -44,7 +43,7 @@ fn value(group: &Group<'_>, trial: &TrialRecord, (ops, metric): (Ops, &str)) -> 
     }
 }
 
-/// Values of the whole repetitions with their places and repetitions.
+/// Values of the complete repetitions, with their positions and numbers.
 pub(crate) fn each(group: &Group<'_>, figure: (Ops, &str)) -> Vec<(u32, Placed)> {
     whole(group)
         .filter_map(|trial| {
@@ -54,7 +53,7 @@ pub(crate) fn each(group: &Group<'_>, figure: (Ops, &str)) -> Vec<(u32, Placed)>
         .collect()
 }
 
-/// The geometric mean; 0 where nothing was done, none where nothing is known.
+/// The geometric mean; 0 if nothing completed, `None` if unknown.
 pub(crate) fn mean(all: &[(u32, Placed)]) -> Option<f64> {
     let logs: f64 = all.iter().map(|(_, placed)| placed.value.ln()).sum();
     (!all.is_empty()).then(|| (logs / all.len() as f64).exp())

@@ -1,7 +1,6 @@
-//! Whether two runs did the same on the same: what differs between their hosts, storages, stacks and jobs.
+//! Differences between two runs: hosts, storages, stacks and jobs.
 //!
-//! Invariant: a difference has a word by which it can be accepted, but for jobs, whose figures are figures
-//! of something else.
+//! Invariant: every difference has a word that accepts it, except jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,21 +9,20 @@ use toml::Value;
 
 use crate::groups::Group;
 
-/// Something in which two sides are not alike.
+/// A difference between two sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
-    /// What: `host kernel`, `stack ssd: mount options`, `reads on ssd: durability`.
+    /// What differs: `host kernel`, `stack ssd: mount options`, `reads on ssd: durability`.
     pub what: String,
     /// The word that accepts it; none for jobs.
     pub word: Option<String>,
-    /// As the first has it.
+    /// Value of the first side.
     pub first: String,
-    /// As the second has it.
+    /// Value of the second side.
     pub second: String,
 }
 
-/// Facts of a host that say nothing of its speed: the build is the program's own, the load is watched by
-/// trial.
+/// Facts of a host that do not affect speed.
 const NOT_HOST: [&str; 3] = ["Crosspoint", "Build", "Load at start"];
 /// Kernel names of devices change from boot to boot.
 const NOT_STORAGE: [&str; 1] = ["Device"];
@@ -36,7 +34,7 @@ fn word_of(name: &str) -> String {
     name.to_lowercase().replace([' ', '_'], "-")
 }
 
-/// What differs between the hosts of two runs, and between the stacks that both have.
+/// Differences between the hosts of two runs, and between the stacks that both have.
 #[must_use]
 pub fn environments(first: &Run, second: &Run) -> Vec<Mismatch> {
     let mut found = Vec::new();
@@ -85,7 +83,7 @@ fn storages(found: &mut Vec<Mismatch>, first: &StackRecord, second: &StackRecord
         }
     };
     note(found, &place, ("Host model", &host(first), &host(second)));
-    // Of older runs nobody knows.
+    // Older runs did not store these.
     if let (Some(one), Some(other)) = (&first.constants, &second.constants) {
         note(found, &place, ("Constants", one, other));
     }
@@ -102,7 +100,7 @@ fn note(found: &mut Vec<Mismatch>, place: &str, (name, first, second): (&str, &s
     }
 }
 
-/// In what two runs differ that is not counted as a difference: how they were built, kernel names of devices.
+/// Differences that are only remarked: builds, kernel names of devices.
 #[must_use]
 pub fn remarks(first: &Run, second: &Run) -> Vec<String> {
     let mut found = Vec::new();
@@ -122,7 +120,7 @@ pub fn remarks(first: &Run, second: &Run) -> Vec<String> {
     found
 }
 
-/// Engine and times of a group's experiment, which are no parameters.
+/// Engine and times of a group's experiment, which are not parameters.
 fn spans(group: &Group<'_>, all: &mut BTreeMap<String, String>) {
     all.insert("engine".into(), group.first.engine.clone());
     let mut experiments = group.run.study.experiment.iter();
@@ -134,7 +132,7 @@ fn spans(group: &Group<'_>, all: &mut BTreeMap<String, String>) {
     }
 }
 
-/// In what the jobs of two groups of one experiment differ; the whole job where no parameter tells.
+/// Differences between the jobs of two groups of one experiment; the whole job if no parameter differs.
 #[must_use]
 pub fn jobs(first: &Group<'_>, second: &Group<'_>) -> Vec<Mismatch> {
     let place = format!("{} on {}", first.first.experiment, second.first.stack);

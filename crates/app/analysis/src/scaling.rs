@@ -1,9 +1,8 @@
-//! When a drive stops mattering: what each stack gives as memory shrinks or clients come.
+//! When the drive stops mattering: results as memory shrinks or clients increase.
 //!
-//! Of an experiment and engine the first parameter of [`AXES`] that takes at least three values is the
-//! axis; everything else is equal along a line, and a panel shows the one combination of the rest that has
-//! the most points. Invariants: a line is of one stack and source; lookups and updates are never one
-//! number.
+//! The axis is the first parameter of [`AXES`] with at least three values; everything else is constant along
+//! a line, and a panel shows the combination of the others with the most points. Invariants: a line belongs
+//! to one stack and source; lookups and updates are never combined.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,15 +14,15 @@ use workload::OpClass;
 
 use crate::groups::{Group, Ops, groups, is_sql};
 
-/// Parameters that may be an axis, the most telling first.
+/// Parameters that can be an axis, most informative first.
 pub const AXES: [&str; 4] = ["memory", "buffer_pool", "clients", "queue_depth"];
 /// Values that make one.
 const VALUES_MIN: usize = 3;
 
-/// What stands along the axis.
+/// Kind of axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AxisKind {
-    /// Data over memory: how many times the data is what fits.
+    /// Data size over memory size.
     DataOverMemory,
     /// Memory in MiB.
     MemoryMiB,
@@ -58,12 +57,12 @@ pub struct Panel {
     pub lines: Vec<ScalingLine>,
 }
 
-/// What one stack gave along the axis.
+/// Results of one stack along the axis.
 #[derive(Debug)]
 pub struct ScalingLine {
     /// Name of the stack.
     pub stack: String,
-    /// Where it comes from.
+    /// Source of the values.
     pub source: Source,
     /// `(place, operations a second)`, in order of rising place.
     pub points: Vec<(f64, Estimate)>,
@@ -100,7 +99,7 @@ fn values(groups: &[&Group<'_>], axis: &str) -> usize {
     values.len()
 }
 
-/// What is counted of these: each gets a panel.
+/// Metrics of these groups, one panel each.
 fn counted(groups: &[&Group<'_>]) -> Vec<Ops> {
     let there = |ops: &Ops| groups.iter().any(|group| group.classes().contains(ops));
     let wanted = match groups.first() {
@@ -113,7 +112,7 @@ fn counted(groups: &[&Group<'_>]) -> Vec<Ops> {
     wanted.into_iter().filter(there).collect()
 }
 
-/// What a line's points have in common, besides the stack.
+/// Parameters that the points of a line share, besides the stack.
 type Rest = BTreeMap<String, String>;
 
 fn panel(groups: &[&Group<'_>], axis: &'static str, ops: Ops) -> Option<Panel> {
@@ -175,9 +174,9 @@ fn kind_of(groups: &[&Group<'_>], axis: &str) -> AxisKind {
 /// The server's setting of its pool, bytes.
 const POOL_SETTING: &str = "innodb_buffer_pool_size";
 
-/// How many times the pool the data are, by what the server said that its pool was: it has a least size, so a
-/// small share of small tables is more than was asked for. The tables' size follows from the trial in which
-/// the pool is the least for its share.
+/// Data size over the buffer pool that the server reported. Servers have a minimum pool, so a small share of
+/// small tables is larger than requested. The table size follows from the trial with the smallest pool for
+/// its share.
 fn data_over_pool(group: &Group<'_>, all: &[&Group<'_>]) -> Option<f64> {
     let pool = |group: &Group<'_>| {
         let text = group.first.result.settings.get(POOL_SETTING)?;

@@ -1,7 +1,7 @@
-//! The jobs of predictions as published figures are compared by: typed, from the plan.
+//! Job shapes of predictions, by which published figures are selected.
 //!
-//! Invariant: a job that published figures cannot speak of (a skew, steps of the rate, several sizes, ACT)
-//! has no shape, so that no error is carried to it.
+//! Invariant: a job that published figures cannot cover (skew, rate steps, several sizes, ACT) has no shape,
+//! so no error is transferred to it.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use study::{Arrivals, BlockJob, Condition, Job, Offsets, Source, Study, Trial};
 use units::{Nanos, Share};
 use validate::{JobShape, PredictionError};
 
-/// By number of the trial, of predictions alone.
+/// Shapes by trial number, of predictions only.
 pub(crate) fn shapes(run: &Run) -> HashMap<u32, JobShape> {
     if run.header.stacks.iter().all(|stack| stack.host_path.is_none()) {
         return HashMap::new();
@@ -32,7 +32,7 @@ fn shape_of_trial(record: &StackRecord, study: &Study, trial: &Trial) -> Option<
     shape_of(job, host, fresh)
 }
 
-/// What the prediction of `metric` (as in figures) by a trial on the stack of `record` is worth.
+/// Expected error of the prediction of `metric` (as in figures) by a trial on the stack of `record`.
 #[must_use]
 pub fn worth_of(
     record: &StackRecord,
@@ -46,7 +46,7 @@ pub fn worth_of(
     })
 }
 
-/// The shape of a plain job on a host path; `None` for one that published figures cannot speak of.
+/// The shape of a plain job on a host path; `None` if published figures cannot cover it.
 #[must_use]
 pub fn shape_of(job: &BlockJob, host: &str, fresh: bool) -> Option<JobShape> {
     let plain = job.distribution == Offsets::Uniform
@@ -85,7 +85,7 @@ pub fn shape_of(job: &BlockJob, host: &str, fresh: bool) -> Option<JobShape> {
     })
 }
 
-/// The word of a figure's metric in published figures of drives; `None` for what none speaks of.
+/// The name of a metric in published drive figures; `None` if they lack it.
 pub(crate) fn checked_metric(metric: &str) -> Option<&'static str> {
     Some(match metric {
         "iops" | "iops_max" | "iops_knee" => "IOPS",

@@ -1,7 +1,7 @@
-//! Figures that only SQL trials have: query rates, CPU of both sides, the buffer pool, writes by their cause,
-//! cliffs and races.
+//! Figures of SQL trials: query rates, CPU of both sides, buffer pool, writes by cause, performance drops and
+//! races.
 //!
-//! Invariant: each is made from the archive alone.
+//! Invariant: computed from the archive alone.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub fn queries(interval: &stats::Interval) -> u64 {
     OpClass::STATEMENTS.iter().map(|class| interval.tallies[*class].counts.ops).sum()
 }
 
-/// The figures of `group`, if it is one of SQL.
+/// The figures of `group`, if it is a SQL group.
 pub fn sql_figures(group: &Group<'_>) -> Vec<Made> {
     if !is_sql(group.first) {
         return Vec::new();
@@ -69,7 +69,7 @@ pub fn sql_figures(group: &Group<'_>) -> Vec<Made> {
     out
 }
 
-/// Time that a racer took for its transactions; `None` when it did not race or did not come to the end.
+/// Time that a racer took; `None` if it did not race or finish.
 fn race_time(trial: &TrialRecord) -> Option<f64> {
     let raced = trial.point.contains_key("race") && trial.outcome == TrialOutcome::Complete;
     let done = trial.result.recording.total(Some(OpClass::Transaction)).counts.ops;
@@ -79,14 +79,14 @@ fn race_time(trial: &TrialRecord) -> Option<f64> {
 
 type Point = BTreeMap<String, String>;
 
-/// What was raced over: an experiment and a point of it.
+/// Identifies a race: experiment and point.
 fn what(trial: &TrialRecord) -> (&str, &Point) {
     (&trial.experiment, &trial.point)
 }
 
-/// A race that all came to the end of.
+/// A race that all racers finished.
 pub struct Race<'a> {
-    /// What was run: the experiment and its point.
+    /// The experiment and its point.
     what: (&'a str, &'a Point),
     /// Transactions of each.
     pub transactions: f64,
@@ -94,7 +94,7 @@ pub struct Race<'a> {
     pub racers: Vec<(&'a str, Vec<f64>)>,
 }
 
-/// Whether a racer began together with all that its race has in this run; taken for granted in older runs.
+/// Whether a racer began together with all racers of its race in this run; assumed in older runs.
 fn raced_with_all(run: &Run, trial: &TrialRecord) -> bool {
     let of =
         |other: &&TrialRecord| what(other) == what(trial) && other.repetition == trial.repetition;
@@ -123,8 +123,8 @@ pub fn races(run: &Run) -> Vec<Race<'_>> {
     out
 }
 
-/// How many times as long as `group` the slowest of its race took, repetition by repetition. The slowest is
-/// one stack for all of them, by its mean: the slowest of each would be late by chance more often than not.
+/// How many times longer than `group` the slowest racer took, per repetition. The slowest is chosen once, by
+/// its mean, to avoid selection bias.
 pub fn speedup(run: &Run, group: &Group<'_>) -> Option<Estimate> {
     let races = races(run);
     let race = races.iter().find(|race| race.what == what(group.first))?;
@@ -136,11 +136,11 @@ pub fn speedup(run: &Run, group: &Group<'_>) -> Option<Estimate> {
     over_values(&ratios)
 }
 
-/// Name of the parameter; left out of a point, it is 16 KiB.
+/// Name of the parameter; omitted from a point at its default of 16 KiB.
 pub const PAGE_SIZE: &str = "page_size";
 
-/// Of the groups that differ in their page size alone, the one with the most transactions per second, its
-/// size in KiB, and how many sizes were tried.
+/// Among groups that differ in page size only, the one with the most transactions per second, its size in
+/// KiB, and the number of sizes.
 pub fn best_page_sizes<'a, 'b>(groups: &'a [Group<'b>]) -> Vec<(&'a Group<'b>, f64, u64)> {
     let mut best: Vec<(String, &Group<'_>, f64, u64)> = Vec::new();
     for group in groups.iter().filter(|group| is_sql(group.first)) {
@@ -168,8 +168,8 @@ pub fn best_page_sizes<'a, 'b>(groups: &'a [Group<'b>]) -> Vec<(&'a Group<'b>, f
 
 type Ratio = fn(&TrialRecord) -> Option<f64>;
 
-/// What is written for what: pages, doublewrite and redo log for the bytes of changed columns; what the
-/// process wrote for those; and for each transaction.
+/// Write amplification: engine writes (pages, doublewrite, redo log) over changed columns; process writes
+/// over those; the product.
 const AMPLIFICATIONS: [(&str, &str, Ratio); 4] = [
     ("engine_write_amplification", "x", |trial| Some(engine_bytes(trial)? / changed(trial)?)),
     ("padding_write_amplification", "x", |trial| {

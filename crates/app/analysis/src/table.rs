@@ -1,7 +1,6 @@
-//! Runs as tables of columns: figures, intervals over time, histograms; what a notebook loads.
+//! Runs as column tables: figures, intervals over time, histograms.
 //!
-//! Invariants: all columns of a table are equally long; a number that there is not is none, never 0. What it
-//! is not: a file format; views write those.
+//! Invariants: all columns of a table have the same length; a missing number is null, never 0.
 
 use archive::{Run, TrialRecord};
 use serde_json::Value;
@@ -17,7 +16,7 @@ pub enum Cells {
     Text(Vec<Option<String>>),
     /// Numbers with decimals.
     Number(Vec<Option<f64>>),
-    /// Whole numbers.
+    /// Integers.
     Count(Vec<Option<u64>>),
     /// Yes or no.
     Flag(Vec<bool>),
@@ -35,7 +34,7 @@ impl Cells {
         }
     }
 
-    /// Whether there is no row.
+    /// Whether it has no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -82,7 +81,7 @@ fn object<'a, V: Into<Value> + Clone + 'a>(
     Value::Object(map.collect()).to_string()
 }
 
-/// The figures, as the document of figures has them; `point` and `defaults` are JSON objects.
+/// The figures; `point` and `defaults` are JSON objects.
 #[must_use]
 pub fn figure_table(figures: &[Figure]) -> Table {
     let mut table = Table::default();
@@ -110,7 +109,7 @@ pub fn figure_table(figures: &[Figure]) -> Table {
     table
 }
 
-/// What every row of a trial begins with.
+/// Columns that identify a trial.
 fn trial_columns<T>(table: &mut Table, rows: &[T], of: impl Fn(&T) -> (&Run, &TrialRecord) + Copy) {
     let some = |text: &str| Some(text.to_owned());
     table.text("run", rows, |row| some(&of(row).0.name));
@@ -133,8 +132,7 @@ struct Interval<'a> {
     times: Histogram,
 }
 
-/// A row an interval and kind of operation, warm-up included, also where nothing of the kind was done: what
-/// was done, and how long it took.
+/// One row per interval and class of operation, warm-up included, also if nothing completed.
 #[must_use]
 pub fn series_table(runs: &[Run]) -> Table {
     let mut rows: Vec<Interval<'_>> = Vec::new();
@@ -148,7 +146,7 @@ pub fn series_table(runs: &[Run]) -> Table {
         for interval in intervals {
             for class in &classes {
                 let tally = &interval.tallies[*class];
-                // A stall is a row too; after the end only what was still under way.
+                // A stall is a row, too; drain rows only if something completed.
                 if interval.phase == Phase::Drain && tally.counts == stats::Counts::default() {
                     continue;
                 }
@@ -204,8 +202,8 @@ struct Bin<'a> {
     count: u64,
 }
 
-/// A row a bin that has something: of each trial and kind of operation the times of what was due in the
-/// measured time, to three digits.
+/// One row per non-empty bin: response times of operations due in the measured time, to three digits, by
+/// trial and class.
 #[must_use]
 pub fn histogram_table(runs: &[Run]) -> Table {
     let mut rows: Vec<Bin<'_>> = Vec::new();

@@ -11,7 +11,7 @@ use workload::{OpClass, Outcome};
 /// Operations of a trial: enough for a 99th percentile, too few for one of 99.9.
 const OPERATIONS: u64 = 5000;
 
-/// What every trial of `study` gives: one operation after the other, each of `time`.
+/// A run of `study` in which every trial does one operation after another, each taking `time`.
 pub(crate) fn run_of(study: &str, time: Nanos) -> Run {
     let study = study::parse(study, study::Engines::ANY).unwrap();
     let stacks = study.stack.iter().map(|stack| StackRecord {

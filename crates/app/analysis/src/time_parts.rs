@@ -1,13 +1,11 @@
-//! Where the time of an operation goes, as far as it was counted.
+//! Where the time of an operation goes, as far as counters show.
 //!
-//! Of a transaction: its statements, as its client saw them. Of an operation of one client of an embedded
-//! engine, or of one block operation at a time: the processor's time of its process, what the drive's
-//! requests took, and the rest. Both were counted over warm-up and measured time, of a live drive without
-//! the first interval, at whose end it counts again; each is taken per operation of the time it was counted
-//! over. Of an operation of RocksDB the steps that it timed itself, of one operation of many. Of a
-//! prediction the path of its host and the drive. Invariants: parts sum to the whole; where several
-//! operations were under way, or what was counted exceeds the whole (requests overlapped), there are no
-//! parts.
+//! Transactions: their statements as seen by the client. Embedded engines with one client, and block at depth
+//! 1: CPU time of the process, the drive's requests, and the rest. Both are counted over warm-up and
+//! measurement (emulated drives without the first interval) and divided by the operations of the same time.
+//! RocksDB: the steps that it times itself, for a sample of operations. Predictions: the host's I/O path and
+//! the drive. Invariants: parts sum to the whole; with several operations in flight, or if the counted times
+//! exceed the whole, there are no parts.
 
 use stats::{Served, TrialResult};
 use study::Source;
@@ -16,7 +14,7 @@ use workload::OpClass;
 
 use crate::groups::{Group, Ops, in_flight, is_sql};
 
-/// What a part of the time is.
+/// A part of an operation's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Processor time of the process, in user and kernel mode.
@@ -29,9 +27,9 @@ pub enum Part {
     DriveWrites,
     /// Its flushes.
     DriveFlushes,
-    /// The drive, of which no more is known.
+    /// The drive.
     Drive,
-    /// A drive with what stands before it: a guest, a fabric, a cache, an array.
+    /// A drive with the layers above it: guest, fabric, cache, array.
     DriveAndLayers,
     /// Statements that read.
     Selects,
@@ -41,7 +39,7 @@ pub enum Part {
     Commit,
     /// RocksDB reads a block that its cache does not have: from the drive, or from the page cache.
     BlockReads,
-    /// Of that what the drive did not take.
+    /// Block reads less the drive's time.
     BlockReadsBesides,
     /// It writes its write-ahead log, and flushes it where that is promised.
     Log,
@@ -51,7 +49,7 @@ pub enum Part {
     Stalls,
     /// A writer waits for the one that writes and flushes the log for its group.
     OtherWriters,
-    /// What lies between and was not counted.
+    /// Time that was not counted.
     Rest,
 }
 
@@ -82,7 +80,7 @@ impl Part {
         }
     }
 
-    /// Whether the drive takes it.
+    /// Whether the drive accounts for it.
     #[must_use]
     pub const fn is_drive(self) -> bool {
         matches!(self, Self::DriveReads | Self::DriveWrites | Self::DriveFlushes | Self::Drive)
@@ -111,13 +109,13 @@ impl TimeParts {
         counted.then(|| sum / self.whole.get().max(1) as f64)
     }
 
-    /// The part that takes the most, the drive's as one, with its share; none where that was not counted.
-    /// What was not told apart, and waiting for another writer, are none.
+    /// The largest part and its share, the drive's parts combined; `None` if it was not counted. The rest,
+    /// and waiting for another writer, do not count.
     #[must_use]
     pub fn main_part(&self) -> Option<(Part, f64)> {
         let share = |time: Nanos| time.get() as f64 / self.whole.get().max(1) as f64;
         let drive = self.drive_share().map(|share| (Part::Drive, share));
-        // Who waits for another writer waits for that one's log: no cause of its own.
+        // Waiting for another writer is waiting for that writer's log.
         let none = [Part::Rest, Part::OtherWriters];
         let others = self.parts.iter().filter(|(part, _)| !part.is_drive() && !none.contains(part));
         let all = drive.into_iter().chain(others.map(|(part, time)| (*part, share(*time))));
@@ -172,13 +170,13 @@ fn operations(result: &TrialResult, from: usize) -> u64 {
     counting.map(|interval| interval.counts().ops).sum::<u64>().max(1)
 }
 
-/// What the drive's requests took per operation; none where that was not counted.
+/// Time of the drive's requests per operation; `None` if not counted.
 fn of_drive(result: &TrialResult) -> Option<[(Part, u64); 3]> {
     match (&result.served, &result.disk) {
         (Some(served), _) => Some(delivered(served, operations(result, 1))),
         (None, Some(disk)) if disk.reading_ms.max(disk.writing_ms).max(disk.flushing_ms) > 0 => {
             let done = operations(result, 0);
-            // What is more than a number holds exceeds the whole, and then there are no parts.
+            // A sum that overflows exceeds the whole, so there are no parts.
             let each = |sum_ms: u64| sum_ms.saturating_mul(1_000_000) / done;
             Some([
                 (Part::DriveReads, each(disk.reading_ms)),
@@ -190,12 +188,12 @@ fn of_drive(result: &TrialResult) -> Option<[(Part, u64); 3]> {
     }
 }
 
-/// Operations that may be under way at once.
+/// Operations that can be in flight.
 fn clients(group: &Group<'_>) -> u64 {
     let of = |name: &str| group.first.point.get(name).and_then(|text| text.parse::<u64>().ok());
     match group.first.engine.as_str() {
         "block" => in_flight(group),
-        // A writer of its own stands next to the readers.
+        // Includes the separate writer.
         _ => {
             let both = group.classes().len() as u64;
             let own = if is_sql(group.first) { None } else { of("clients") };
@@ -204,7 +202,7 @@ fn clients(group: &Group<'_>) -> u64 {
     }
 }
 
-/// What a live drive's requests took, per operation.
+/// Time of an emulated drive's requests per operation.
 fn delivered(served: &Served, done: u64) -> [(Part, u64); 3] {
     let each =
         |kind: &stats::ServedKind| kind.requests.saturating_mul(kind.delivered_mean_ns) / done;
@@ -215,7 +213,7 @@ fn delivered(served: &Served, done: u64) -> [(Part, u64); 3] {
     ]
 }
 
-/// Totals that RocksDB has of its timed operations, in seconds.
+/// Step times that RocksDB reports for its sampled operations, in seconds.
 const READ_STEPS: [(&str, Part); 1] = [("get_block_read_time", Part::BlockReads)];
 const WRITE_STEPS: [(&str, Part); 4] = [
     ("put_log_time", Part::Log),
@@ -226,7 +224,7 @@ const WRITE_STEPS: [(&str, Part); 4] = [
 
 /// An operation of RocksDB by the steps that it timed.
 fn rocksdb_steps(group: &Group<'_>, (whole, ops): (Nanos, Ops)) -> Option<TimeParts> {
-    // An update that looks its record up first is more than what RocksDB timed.
+    // A read-modify-write is more than RocksDB's timed write.
     let workload = group.first.point.get("workload").map(String::as_str);
     let looks_up = matches!(workload, Some("update_random" | "ycsb_f"));
     let (timed, steps): (_, &[_]) = match ops {
@@ -236,11 +234,11 @@ fn rocksdb_steps(group: &Group<'_>, (whole, ops): (Nanos, Ops)) -> Option<TimePa
         _ => return None,
     };
     let totals = &group.first.result.totals;
-    // Few were timed: their shares are taken for those of all.
+    // Shares of the sample are applied to all operations.
     let scale = whole.get() as f64 / totals.get(timed).filter(|time| **time > 0.0)?;
     let part = |(name, part): &(&str, Part)| Some((*part, (totals.get(*name)? * scale) as u64));
     let mut counted = steps.iter().map(part).collect::<Option<Vec<(Part, u64)>>>()?;
-    // Where nobody writes, who reads from the drive is a lookup.
+    // Without writers, only lookups read from the drive.
     if group.classes() == [Ops::Only(OpClass::Read)]
         && let Some([(_, reads), ..]) = of_drive(&group.first.result)
     {
@@ -270,8 +268,7 @@ fn statements(group: &Group<'_>, whole: Nanos) -> Option<TimeParts> {
         (Part::Changes, sum(&phase(OpClass::WritePhase))),
         (Part::Commit, sum(&[OpClass::Commit])),
     ];
-    // Statements of transactions that are over, and those transactions: what began before the measured time
-    // falls into both.
+    // Statements and transactions that completed, including those that began before the measurement.
     let scale = |time: u64| {
         (time as f64 / whole_sum.max(1) as f64 * whole.get() as f64).min(whole.get() as f64) as u64
     };

@@ -1,7 +1,7 @@
-//! One job over many runs: how its figures went from run to run.
+//! Trends: one job over many runs.
 //!
-//! Figures belong together when the same job gave them, by its hash, on the same stack and source.
-//! Invariants: a figure of another job begins a line of its own; runs are in the order in which they began.
+//! Figures are joined by job hash, stack and source. Invariants: a different job starts a new line; runs are
+//! ordered by start time.
 
 use std::collections::HashMap;
 
@@ -23,11 +23,11 @@ pub struct Trend {
     pub name: String,
     /// Parameters.
     pub point: String,
-    /// What is counted.
+    /// The metric.
     pub metric: String,
     /// Its unit.
     pub unit: String,
-    /// Where it comes from.
+    /// Its source.
     pub source: Source,
     /// By run, the first that began first.
     pub points: Vec<TrendPoint>,
@@ -38,11 +38,11 @@ pub struct Trend {
 pub struct TrendPoint {
     /// Name of the run.
     pub run: String,
-    /// When it began, as it wrote it.
+    /// Start time as stored.
     pub started: String,
     /// The value.
     pub value: f64,
-    /// Its 95 % interval between repetitions, where there are three.
+    /// 95 % interval across at least three repetitions.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -57,7 +57,7 @@ impl Trend {
     }
 }
 
-/// The figures that at least two of `runs` have, in the order of the first that has them.
+/// Figures that at least two of `runs` have, in the order of the first that has them.
 #[must_use]
 pub fn trends(runs: &[Run]) -> Vec<Trend> {
     let mut order: Vec<&Run> = runs.iter().collect();

@@ -1,12 +1,11 @@
-//! Whether a claim of a publication holds for what ran here.
+//! Whether a claim of a publication holds for our results.
 //!
-//! A claim is of its drives: only what ran on them answers it, a real device that the study declares to be
-//! one (`identity`) or its model; another is a stand-in, whose number is shown and not judged. Our number
-//! has an interval, between repetitions where it was measured, from the held-out error of the model where
-//! it was predicted, none where the drive was emulated; without one nothing is decided. What a model was
-//! fitted to, or follows from its constants, is an input and no evidence. Invariant: each claim has a
-//! number that fails it. On models that ship no claim is decided yet: none has three held-out figures at
-//! such a job.
+//! A claim is about specific drives: only a real device that the study declares with `identity`, or its
+//! model, can decide it; other stacks are stand-ins, shown and not judged. Our number has an interval across
+//! repetitions if measured, from the held-out error if predicted, and none if emulated; without an interval
+//! the claim is inconclusive. Values that a model was fitted to are no evidence. Invariant: each claim has a
+//! number that fails it. No shipped model decides a claim yet: none has three held-out figures for such a
+//! job.
 
 use device::Evidence;
 use study::Source;
@@ -14,18 +13,18 @@ use study::Source;
 use crate::figure::Figure;
 use crate::published::{Claim, Ours, Publication};
 
-/// What is found.
+/// A verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The whole interval lies within the bounds.
+    /// The whole interval lies in the range.
     Holds,
     /// The whole interval lies outside.
     DoesNotHold,
     /// The interval crosses a bound, or there is none.
     Inconclusive,
-    /// Nothing that ran here speaks of it.
+    /// No result corresponds to it.
     NotTested,
-    /// It went into our model, or follows from what did.
+    /// The model was fitted to it, or it follows from fitted constants.
     Fitted,
 }
 
@@ -34,7 +33,7 @@ units::words!(Verdict {
     NotTested => "not tested", Fitted => "fitted",
 });
 
-/// A claim with our number and what follows.
+/// A claim with our number and the verdict.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
     /// The verdict.
@@ -43,11 +42,11 @@ pub struct Judged {
     pub ours: Option<f64>,
     /// Its interval.
     pub interval: Option<(f64, f64)>,
-    /// Where it comes from.
+    /// Source of our number.
     pub source: Option<Source>,
-    /// Where our number lies, where nothing was decided.
+    /// Position of our number if inconclusive.
     pub lies: Option<Lies>,
-    /// Why nothing was decided; empty where something was.
+    /// Why it is inconclusive; otherwise empty.
     pub why: String,
 }
 
@@ -61,12 +60,12 @@ pub enum Lies {
     Outside,
 }
 
-/// What a stack of a run is.
+/// A stack of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunStack {
     /// Its name.
     pub name: String,
-    /// The drive that it is, by the name of its profile: that of a model, or what the study declares.
+    /// Name of the profile of its drive: that of a model, or the study's `identity`.
     pub identity: Option<String>,
     /// Its title, for people.
     pub title: String,
@@ -74,7 +73,7 @@ pub struct RunStack {
     pub time_scale: u32,
 }
 
-/// Which drives a number may have run on.
+/// Whether a stack is one of the wanted drives.
 pub(crate) fn is_drive(wanted: &[String], stack: Option<&RunStack>) -> bool {
     let identity = stack.and_then(|stack| stack.identity.as_ref());
     identity.is_some_and(|identity| wanted.contains(identity))
@@ -85,7 +84,7 @@ struct Number {
     value: f64,
     interval: Option<(f64, f64)>,
     source: Source,
-    /// What keeps it from being judged.
+    /// The warning that makes it unreliable.
     spoiled: Option<String>,
 }
 
@@ -158,7 +157,7 @@ pub(crate) fn judge(
     }
 }
 
-/// The stacks of a claim that are not the drives it speaks of, in words; none where it speaks of any.
+/// Describes stacks that stand in for the claim's drives; `None` if the claim holds for any drive.
 fn stand_in(publication: &Publication, claim: &Claim, stacks: &[RunStack]) -> Option<String> {
     if claim.any_drive {
         return None;
@@ -205,8 +204,8 @@ fn spoiled(figure: &Figure) -> Option<String> {
     figure.at_least.then(|| "operations never ended: our number is a lower bound".to_owned())
 }
 
-/// Where the true value lies: between repetitions of a measurement, within the held-out error of a
-/// prediction. Repetitions on an emulated drive say nothing of the drive.
+/// The interval of the true value: across repetitions if measured, from the held-out error if predicted.
+/// Repetitions on an emulated drive say nothing about the drive.
 fn interval(figure: &Figure) -> Option<(f64, f64)> {
     match figure.source {
         Source::Predicted => {

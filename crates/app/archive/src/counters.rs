@@ -1,7 +1,7 @@
-//! Samples of an engine's counters, as many as a reader of a run needs.
+//! Counter samples of an engine, thinned to a bounded number.
 //!
-//! Engines are sampled every 250 ms: a day has 345,600 samples. Invariant: a trial keeps at most
-//! [`SAMPLES_MAX`] of them, evenly spread, when it is written and when it is read.
+//! Engines are sampled every 250 ms, 345,600 times a day. Invariant: a trial keeps at most [`SAMPLES_MAX`]
+//! samples, evenly spaced, when written and when read.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::files::bounded_map;
 
 /// Samples of a trial: one every 4.3 s of a day.
 const SAMPLES_MAX: usize = 20_000;
-/// Values in all samples while they are read.
+/// Limit on values in all samples while reading.
 const VALUES_MAX: usize = 1_000_000;
 /// Bytes of the names in one sample.
 const NAMES_MAX: usize = 64 << 10;
 
-/// A sample as it is stored.
+/// A stored sample.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sample {
@@ -37,7 +37,7 @@ pub(crate) fn thinned(samples: &[CounterSample]) -> Vec<CounterSample> {
     kept
 }
 
-/// Reads samples and thins them as they come, so that memory does not depend on their number.
+/// Reads samples and thins them on the fly, so memory does not depend on their number.
 pub(crate) fn thinned_counters<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<CounterSample>, D::Error> {

@@ -1,7 +1,7 @@
-//! What is stored of a run and of a trial.
+//! Stored documents of a run and a trial.
 //!
-//! Units are in the field names. Invariants: unknown fields are damage, not ignored; a trial's histograms
-//! are in its log, everything else is here.
+//! Units are in the field names. Invariants: unknown fields are damage; a trial's histograms are in its log,
+//! everything else is here.
 
 use std::collections::BTreeMap;
 
@@ -26,8 +26,8 @@ use crate::texts::{
 /// Version of the run-folder format that is written and read.
 pub const FORMAT: u32 = 1;
 
-/// Among the totals of a racer's result: how many began together. Those of one race that began apart, since
-/// a kill came between their records, are no race.
+/// Total that holds the number of racers that began together. Racers of one race that were recorded apart,
+/// after a kill, did not race.
 pub const RACERS: &str = "racers";
 
 /// `run.json`.
@@ -44,19 +44,19 @@ pub struct RunHeader {
     pub provenance: Provenance,
     /// The stacks, in the study's order.
     pub stacks: Vec<StackRecord>,
-    /// Trials that the plan has.
+    /// Number of planned trials.
     pub trials_planned: u32,
     /// Combinations that the plan leaves out, with the reason.
     pub skipped: Vec<String>,
-    /// Numbers of the trials of the plan that were left out because the machine lacked something.
+    /// Numbers of planned trials left out because the machine lacks something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<u32>,
-    /// Whether the folder has a list of checksums; those of the first versions have none.
+    /// Whether the folder has a list of checksums; the first versions wrote none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sums: bool,
 }
 
-/// What a stack was.
+/// A recorded stack.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StackRecord {
@@ -68,9 +68,9 @@ pub struct StackRecord {
     pub device: String,
     /// Facts about real storage; none for a model.
     pub storage: Option<StorageFacts>,
-    /// What a model leaves out.
+    /// What the model does not cover.
     pub not_covered: Option<String>,
-    /// Hash of a model's constants; none in older runs, and of what is no model.
+    /// Hash of a model's constants; `None` in older runs and for real stacks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constants: Option<String>,
     /// The submission path that predictions assume, with its source.
@@ -78,17 +78,16 @@ pub struct StackRecord {
     /// Name of that path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_path: Option<String>,
-    /// Its times, as `sim::HostModel::times` orders them; empty in older runs, and for what is no model.
+    /// Host times in the order of `sim::HostModel::times`; empty in older runs and for real stacks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_times: Vec<Nanos>,
     /// Its cores, and whether they are of two hardware threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_cores: Option<(u32, bool)>,
-    /// What is published of jobs like those of the study, with the error of the model; empty in older runs,
-    /// and for what is no model.
+    /// Published figures of similar jobs with the model's errors; empty in older runs and for real stacks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checked: Vec<CheckedFigure>,
-    /// Older runs had errors by kind of job, of fitted figures too: read, and not believed.
+    /// Older runs stored errors by kind of job that included fitted figures; ignored.
     #[serde(default, skip_serializing, rename = "validation")]
     pub old_validation: IgnoredAny,
 }
@@ -99,9 +98,9 @@ pub struct StackRecord {
 pub enum TrialOutcome {
     /// As planned.
     Complete,
-    /// Stopped by the user; whole intervals until then are kept, and `--resume` repeats it.
+    /// Stopped by the user; complete intervals are kept, and `--resume` repeats the trial.
     Partial,
-    /// The target failed; what was recorded until then is kept.
+    /// The target failed; recorded data is kept.
     Failed,
 }
 
@@ -118,9 +117,9 @@ pub struct TrialRecord {
     pub stack: String,
     /// `block`, `lmdb`, ...
     pub engine: String,
-    /// Where its figures come from.
+    /// Source of its figures.
     pub source: Source,
-    /// What every trial of its kind has, and of the other parameters what is not its default.
+    /// Parameters that every job of its kind has, and other non-default parameters.
     pub point: BTreeMap<String, String>,
     /// Parameters that have their default; empty in older records.
     pub defaults: BTreeMap<String, String>,
@@ -130,7 +129,7 @@ pub struct TrialRecord {
     pub repetition: u32,
     /// How it ended.
     pub outcome: TrialOutcome,
-    /// What it gave.
+    /// Its result.
     pub result: TrialResult,
 }
 
@@ -143,7 +142,7 @@ impl TrialRecord {
         parts.join(" ")
     }
 
-    /// A result without its trial: the receiver knows which one it is.
+    /// A result whose trial the receiver knows.
     #[must_use]
     pub const fn unnamed(result: TrialResult) -> Self {
         Self {
@@ -218,10 +217,10 @@ pub(crate) struct TrialDocument {
     intervals: Vec<IntervalDocument>,
     error_samples: Vec<ErrorSample>,
     missed_arrivals: u64,
-    /// Those of them that were due in the measured time, by the word of the class; absent in older records.
+    /// Missed arrivals of the measured time, by class; absent in older records.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     missed: BTreeMap<OpClass, u64>,
-    /// What was due in the warm-up and completed after it, by the word of the class.
+    /// Operations due in the warm-up that completed after it, by class.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     carried: BTreeMap<OpClass, Counts>,
     /// Size and checksum of the log next to this file.
@@ -237,7 +236,7 @@ struct IntervalDocument {
     end_ns: u64,
     read: Counts,
     write: Counts,
-    /// Flushes, and what ran next to them; absent when there was nothing of it.
+    /// Flushes and background operations; absent if there were none.
     #[serde(default, skip_serializing_if = "Counts::is_empty")]
     sync: Counts,
     #[serde(default, skip_serializing_if = "Counts::is_empty")]
@@ -420,7 +419,7 @@ fn are_countable(recording: &Recording, usage: Option<Usage>) -> bool {
     sum < 1 << 62
 }
 
-/// What a database counted, if that are bytes, times or calls.
+/// Checks that a database's totals are counts, bytes or times.
 fn counted(totals: BTreeMap<String, f64>) -> Result<BTreeMap<String, f64>, String> {
     match totals.iter().find(|(_, value)| !(0.0..1e18).contains(*value)) {
         Some((name, value)) => Err(format!("{name} = {value} is not a count")),
@@ -428,7 +427,7 @@ fn counted(totals: BTreeMap<String, f64>) -> Result<BTreeMap<String, f64>, Strin
     }
 }
 
-/// What was delivered, if its shares are shares.
+/// Checks that the shares of a delivery record are valid.
 fn sound(served: Option<Served>) -> Result<Option<Served>, String> {
     match served {
         Some(served) if !served.is_sound() => Err(format!("{served:?} has shares outside 0 to 1")),

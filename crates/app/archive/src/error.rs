@@ -1,6 +1,6 @@
-//! What can go wrong with a run folder.
+//! Errors of run folders.
 //!
-//! Invariant: names the file.
+//! Invariant: each names the file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ pub enum ArchiveError {
     /// The system failed.
     #[error("cannot {action} {path}: {source}")]
     Io {
-        /// What was tried.
+        /// The action.
         action: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
     /// This is no run folder.
@@ -29,7 +29,7 @@ pub enum ArchiveError {
     Format {
         /// The file.
         path: PathBuf,
-        /// Format it has.
+        /// Format found.
         found: u32,
         /// Format that is read.
         known: u32,
@@ -39,13 +39,13 @@ pub enum ArchiveError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong.
         reason: String,
     },
     /// A run or a trial that no reader would accept.
     #[error("{0} cannot be written: larger than the limit of a run or trial")]
     TooLarge(PathBuf),
-    /// A directory that contains files of something other than a run.
+    /// A directory with files that are not a run's.
     #[error("{0} exists and is not empty, or is not a directory")]
     Foreign(PathBuf),
     /// Another process writes to the run.

@@ -1,7 +1,7 @@
 //! Names of the files of a run, and reading them in bounded memory.
 //!
-//! Invariants: a link or anything but a regular file is damage; a length is checked against the format's
-//! maximum before anything is allocated for it.
+//! Invariants: a link or anything but a regular file is damage; lengths are checked against the format's
+//! maximum before anything is allocated.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,15 +18,15 @@ use crate::ArchiveError;
 pub(crate) const TRIALS: &str = "trials";
 /// Folder of trials that were set aside when a run was resumed.
 pub(crate) const ASIDE: &str = "aside";
-/// What ran where; a folder that has it is a run.
+/// Header; a folder that has it is a run.
 pub(crate) const HEADER: &str = "run.json";
 /// The study, resolved.
 pub(crate) const STUDY: &str = "study.toml";
-/// The study as it was given.
+/// The study as given.
 pub(crate) const ORIGINAL: &str = "study.original.toml";
 /// List of checksums.
 pub(crate) const SUMS: &str = "sums.txt";
-/// Keeps a second writer out.
+/// Locked by the writer.
 pub(crate) const LOCK: &str = ".lock";
 /// Of a trial: all but its histograms.
 pub(crate) const TRIAL: &str = "trial.json";
@@ -39,15 +39,15 @@ pub(crate) const SETTING_ASIDE: &str = ".leaving-";
 /// Prefix of blocks that held wrong data.
 const EVIDENCE: &str = "evidence-";
 
-/// Whether a run folder may have a file or folder of this name at its top that was not made from the run.
+/// Whether a run folder can have a top-level entry of this name that is part of the run.
 #[must_use]
 pub fn is_run_file(name: &str) -> bool {
     [TRIALS, ASIDE, HEADER, STUDY, ORIGINAL, SUMS, LOCK, ".live"].contains(&name)
         || [EVIDENCE, HEADER, SUMS].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Most bytes of a kind of file, and most values in a JSON document. A value takes up to about 100 bytes of
-/// memory, however short its text; what can take more (maps, counters) is bounded apart.
+/// Limits of a kind of file: bytes, and JSON values. A value takes up to about 100 bytes of memory, however
+/// short its text; larger ones (maps, counters) are bounded separately.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SizeLimit {
     pub bytes: u64,
@@ -57,7 +57,7 @@ pub(crate) struct SizeLimit {
 impl SizeLimit {
     /// `study::check_size` permits no trial with more intervals than fit.
     pub const TRIAL: Self = Self { bytes: 64 << 20, values: 4_000_000 };
-    /// Has each published figure of each stack.
+    /// Contains every published figure of each stack.
     pub const HEADER: Self = Self { bytes: 8 << 20, values: 250_000 };
     pub const STUDY: Self = Self { bytes: study::LONGEST_TEXT as u64, values: u64::MAX };
     /// About 100 bytes for each file, and two files for each trial.
@@ -65,7 +65,7 @@ impl SizeLimit {
     /// Read line by line.
     pub const LOG: Self = Self { bytes: 1 << 30, values: u64::MAX };
 
-    /// Whether a document may be written: what is written can be read.
+    /// Whether a document can be written and read again.
     pub fn fits(self, document: &[u8]) -> bool {
         document.len() as u64 <= self.bytes && values(document) <= self.values
     }
@@ -164,7 +164,7 @@ impl RunFile {
         &mut self.reader
     }
 
-    /// Reads what is left and compares the whole with what is expected.
+    /// Reads the rest and compares the whole with the expected digest.
     ///
     /// # Errors
     /// As [`RunFile::bytes`].
@@ -185,7 +185,7 @@ impl RunFile {
     }
 }
 
-/// Counts and sums what passes.
+/// Counts and checksums the bytes read.
 struct Checked {
     file: io::Take<File>,
     hasher: crc32fast::Hasher,
@@ -215,10 +215,10 @@ pub(crate) fn values(text: &[u8]) -> u64 {
     text.iter().filter(|byte| b",[{".contains(byte)).count() as u64
 }
 
-/// Entries of a map in a trial: a server has about 1,000 settings.
+/// Maximum entries of a map in a trial; a server has about 1,000 settings.
 const ENTRIES_MAX: usize = 10_000;
 
-/// What an entry of a bounded map takes besides its key.
+/// Size of a map entry besides its key.
 pub(crate) trait Length {
     /// Bytes of text.
     fn length(&self) -> usize {
@@ -235,8 +235,8 @@ impl Length for String {
     }
 }
 
-/// A map of at most [`ENTRIES_MAX`] entries with at most `TEXT` bytes of text: an entry of four bytes takes a
-/// hundred of memory, and a point is repeated for each figure.
+/// A map of at most [`ENTRIES_MAX`] entries and `TEXT` bytes of text: a four-byte entry takes about a hundred
+/// bytes of memory, and points are repeated for each figure.
 pub(crate) fn bounded_map<
     'de,
     D: Deserializer<'de>,

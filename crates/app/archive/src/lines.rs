@@ -1,4 +1,4 @@
-//! A trial as one message: what a process sends to another, and what a line of a journal holds.
+//! A trial as one message: between processes, and as a line of a journal.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ impl TrialMessage {
     /// The message of a result whose trial the receiver knows.
     ///
     /// # Errors
-    /// When its histograms cannot be written.
+    /// If its histograms cannot be encoded.
     pub fn of_result(result: TrialResult) -> Result<Self, ArchiveError> {
         Self::new(&TrialRecord::unnamed(result))
     }
@@ -28,10 +28,10 @@ impl TrialMessage {
         Ok(Self(document, String::from_utf8_lossy(&log).into_owned()))
     }
 
-    /// The record that it was made of.
+    /// Returns the record.
     ///
     /// # Errors
-    /// [`ArchiveError::Damaged`] when it is not one.
+    /// [`ArchiveError::Damaged`] if it is invalid.
     pub fn into_record(self) -> Result<TrialRecord, ArchiveError> {
         let Self(document, log) = self;
         let mut trial = document.into_record(String::new()).map_err(|reason| damaged(&reason))?;

@@ -1,10 +1,9 @@
 //! Every file that the app layer writes.
 //!
 //! [`OutputFile`] is for results that the user names: a new name, or a regular file that may be replaced. The
-//! functions are for files in folders that this program made. Invariants: no link is followed; a device, a
-//! pipe, a directory, an input of the same command and a part of a run are never written to, whatever the
-//! user forces; a directory in which another user could swap the file is refused; a reader never sees half
-//! of a result.
+//! functions are for files in folders of this program. Invariants: links are not followed; devices, pipes,
+//! directories, inputs of the same command and parts of a run are never written to, even with `--force`; a
+//! directory in which another user could swap the file is refused; readers never see half a result.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -24,10 +23,10 @@ pub use crate::seal::{SealStyle, is_unedited, seal};
 static TEMPORARY: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 /// How long [`discard_unfinished`] waits for a rename under way.
 const SETTLE_TIME: Duration = Duration::from_secs(1);
-/// What may be replaced.
+/// Which existing files may be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OverwritePolicy {
-    /// Only a sealed result of this program that nobody has edited.
+    /// Only an unedited, sealed result of this program.
     Unedited,
     /// Any regular file that is no input and no part of a run.
     Any,
@@ -48,14 +47,13 @@ pub enum Refusal {
     Link,
     /// A device, pipe, socket or directory.
     NotRegular(&'static str),
-    /// A file of another user, who could change what is written or its permissions.
+    /// A file of another user, who could change its contents or permissions.
     OtherOwner,
     /// A file that the command reads.
     Input,
     /// A file that a run folder consists of.
     PartOfRun,
-    /// A file that somebody else made, or that was edited; the only one that [`OverwritePolicy::Any`]
-    /// permits.
+    /// A foreign or edited file; the only refusal that [`OverwritePolicy::Any`] overrides.
     Exists,
 }
 
@@ -75,7 +73,7 @@ impl std::fmt::Display for Refusal {
 }
 
 impl Refusal {
-    /// What to do about it.
+    /// The help text.
     #[must_use]
     pub fn next(self) -> &'static str {
         match self {
@@ -88,7 +86,7 @@ impl Refusal {
     }
 }
 
-/// Why a result was not written; what was there is unchanged.
+/// Why a result was not written; existing data is unchanged.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OutputError {
@@ -108,7 +106,7 @@ pub enum OutputError {
     Io {
         /// As the user named it.
         path: PathBuf,
-        /// What the system reported.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -116,7 +114,7 @@ pub enum OutputError {
 /// A result that is being written next to its final name, and renamed by [`OutputFile::commit`].
 #[derive(Debug)]
 pub struct OutputFile {
-    /// In a directory without links and without `..`, none of which another user could swap.
+    /// In a directory without links and `..` that no other user can swap.
     path: PathBuf,
     temporary: PathBuf,
     policy: OverwritePolicy,
@@ -143,7 +141,7 @@ impl OutputFile {
         Ok(Self { path, temporary, policy, file: BufWriter::new(file) })
     }
 
-    /// Refuses early what `create` would refuse, before the work for it is done.
+    /// Checks early what `create` would refuse.
     ///
     /// # Errors
     /// As `create`.
@@ -151,7 +149,7 @@ impl OutputFile {
         target(path, inputs).map(drop)
     }
 
-    /// Refuses early what `create` or `commit` would refuse, unless the content turns out to be equal.
+    /// Checks early what `create` or `commit` would refuse, unless the content turns out to be equal.
     ///
     /// # Errors
     /// As `create` and `commit`.
@@ -168,10 +166,10 @@ impl OutputFile {
         }
     }
 
-    /// Makes the result durable under its name. A file with the same content is left as it is.
+    /// Makes the result durable under its name. A file with equal content stays as it is.
     ///
     /// # Errors
-    /// [`OutputError`]; then what was there is unchanged.
+    /// [`OutputError`]; existing data is unchanged.
     pub fn commit(mut self) -> Result<(), OutputError> {
         let path = self.path.clone();
         let failed = |source| OutputError::Io { path: path.clone(), source };
@@ -199,7 +197,7 @@ impl OutputFile {
         Ok(())
     }
 
-    /// Whether the file at the final name, of which `old` is known, has the content that was written.
+    /// Whether the file at the final name has the content just written; `old` is its known metadata.
     fn equals(&self, old: &Metadata) -> io::Result<bool> {
         let mut new = self.file.get_ref().try_clone()?;
         if new.metadata()?.len() != old.len() {
@@ -240,7 +238,7 @@ impl Drop for OutputFile {
     }
 }
 
-/// Removes results that are only partly written and permits no others, before the process ends.
+/// Removes unfinished results and permits no others, before the process exits.
 pub fn discard_unfinished() {
     let until = Instant::now() + SETTLE_TIME;
     loop {
@@ -261,15 +259,15 @@ fn refused(path: &Path, reason: Refusal) -> OutputError {
     OutputError::Refused { path: path.to_owned(), reason }
 }
 
-/// Where a result goes.
+/// Destination of a result.
 struct Target {
     /// Without links and `..`.
     path: PathBuf,
-    /// The regular file that is there.
+    /// The existing regular file.
     old: Option<Metadata>,
 }
 
-/// Checks where a result goes.
+/// Checks the destination of a result.
 fn target(named: &Path, inputs: &[&Path]) -> Result<Target, OutputError> {
     let failed = |source| OutputError::Io { path: named.to_owned(), source };
     let refuse = |reason| Err(refused(named, reason));
@@ -309,7 +307,7 @@ fn target(named: &Path, inputs: &[&Path]) -> Result<Target, OutputError> {
     Ok(Target { path, old: Some(old) })
 }
 
-/// What a file is, unless it is a regular one.
+/// The kind of a file that is not regular.
 fn irregular(data: &Metadata) -> Option<Refusal> {
     let kind = data.file_type();
     if kind.is_file() {
@@ -328,7 +326,7 @@ fn irregular(data: &Metadata) -> Option<Refusal> {
     Some(Refusal::NotRegular(found.map_or("character device", |(_, kind)| kind)))
 }
 
-/// Whether a run folder consists of `path`, which has no links and no `..`, or of what it is in.
+/// Whether `path`, which has no links and no `..`, or one of its parents, is a run folder.
 fn is_of_run(path: &Path) -> bool {
     path.ancestors().any(|place| {
         let name = place.file_name().unwrap_or_default().to_string_lossy();
@@ -337,25 +335,25 @@ fn is_of_run(path: &Path) -> bool {
     })
 }
 
-/// Makes the directory `path` for results, with those above it.
+/// Creates the directory `path` for results, with its parents.
 ///
 /// # Errors
-/// [`OutputError`], also for a link, and for a directory that a run consists of or that another user could
-/// swap; then nothing was made.
+/// [`OutputError`], also for a link, and for a directory that is part of a run or that another user could
+/// swap; nothing is created then.
 pub fn make_directory(path: &Path) -> Result<(), OutputError> {
     let failed = |source| OutputError::Io { path: path.to_owned(), source };
     check_new_directory(path)?;
     fs::create_dir_all(path).map_err(failed)
 }
 
-/// Checks a directory before it is made, or before files are made in it.
+/// Checks a directory before it, or files in it, are created.
 ///
 /// # Errors
 /// As [`make_directory`].
 pub fn check_new_directory(path: &Path) -> Result<(), OutputError> {
     let failed = |source| OutputError::Io { path: path.to_owned(), source };
     check_before_making(path)?;
-    // Without a slash at its end, which would follow a link.
+    // Without a trailing slash, which would follow a link.
     let whole: PathBuf = std::path::absolute(path).map_err(failed)?.components().collect();
     let there = whole.ancestors().find(|place| fs::symlink_metadata(place).is_ok());
     let there = there.unwrap_or(Path::new("/"));
@@ -376,11 +374,11 @@ pub fn check_new_directory(path: &Path) -> Result<(), OutputError> {
     Ok(())
 }
 
-/// Renames a result that was edited, such as `report.html` to `report-1.html`, and returns its new name;
-/// `None` if the file is missing or unedited.
+/// Renames an edited result, such as `report.html` to `report-1.html`, and returns its new name; `None` if
+/// the file is missing or unedited.
 ///
 /// # Errors
-/// [`OutputError`], also for what is not a regular file.
+/// [`OutputError`], also if it is not a regular file.
 pub fn keep_edited(path: &Path) -> Result<Option<PathBuf>, OutputError> {
     if target(path, &[])?.old.is_none() || is_unedited(path) {
         return Ok(None);
@@ -399,7 +397,7 @@ pub fn keep_edited(path: &Path) -> Result<Option<PathBuf>, OutputError> {
     Ok(None)
 }
 
-/// Renames to a name that nothing has.
+/// Renames to an unused name.
 fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // A file system without this flag.
@@ -414,7 +412,7 @@ fn sync_parent(path: &Path) -> io::Result<()> {
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// Makes a file that does not exist yet.
+/// Creates a new file.
 ///
 /// # Errors
 /// As [`OpenOptions::open`]; `AlreadyExists` for a link, too.
@@ -422,7 +420,7 @@ pub fn new_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).open(path)
 }
 
-/// Makes a file that only this user may read and write, and that does not exist yet.
+/// Creates a new file that only this user can read and write.
 ///
 /// # Errors
 /// As [`new_file`].
@@ -430,10 +428,10 @@ pub fn new_private_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Opens a regular file to append to it, and makes it if `create`.
+/// Opens a regular file for appending, creating it if `create`.
 ///
 /// # Errors
-/// As [`OpenOptions::open`]; a link, a device and a pipe are refused.
+/// As [`OpenOptions::open`]; links, devices and pipes are refused.
 pub(crate) fn append(path: &Path, create: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(create);
@@ -444,10 +442,11 @@ pub(crate) fn append(path: &Path, create: bool) -> io::Result<File> {
     }
 }
 
-/// Writes a file of our own durably. What a kill left of it is removed before; no link is followed.
+/// Writes a file of this program durably. Remains of a killed write are removed first; links are not
+/// followed.
 ///
 /// # Errors
-/// As [`new_file`], and where it cannot be written.
+/// As [`new_file`], and if it cannot be written.
 pub fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let _ = fs::remove_file(path);
     let mut file = new_file(path)?;
@@ -455,10 +454,10 @@ pub fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Replaces a file of our own durably: a reader sees the old content or the new one.
+/// Replaces a file of this program durably: readers see the old content or the new.
 ///
 /// # Errors
-/// As [`write_durably`]; then the old content is still there.
+/// As [`write_durably`]; the old content remains.
 pub(crate) fn replace_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".writing");

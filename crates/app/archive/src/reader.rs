@@ -19,14 +19,14 @@ use crate::running::{RUNNING, read_running};
 use crate::sums::Sums;
 use crate::{ArchiveError, RunHeader, TrialOutcome, TrialRecord};
 
-/// Damaged and missing trials that are listed: more say nothing new.
+/// Maximum number of listed damaged and missing trials.
 const DAMAGES_MAX: usize = 1000;
 
 /// A run folder whose header was read.
 pub(crate) struct Opened {
     pub header: RunHeader,
     pub study: Study,
-    /// Of its files, where it has them.
+    /// Checksums of its files, if it has them.
     pub sums: Option<Sums>,
 }
 
@@ -37,7 +37,7 @@ pub struct Run {
     pub name: String,
     /// Where it is.
     pub path: PathBuf,
-    /// What ran where.
+    /// The header.
     pub header: RunHeader,
     /// The resolved study.
     pub study: Study,
@@ -49,7 +49,7 @@ impl Run {
     /// Reads a run with all its finished trials.
     ///
     /// # Errors
-    /// [`ArchiveError`], naming the file; also when a trial is missing that the list of checksums has.
+    /// [`ArchiveError`], naming the file; also if a trial in the list of checksums is missing.
     pub fn read(path: &Path, engines: Engines) -> Result<Self, ArchiveError> {
         let (run, mut damaged) = Self::read_intact(path, engines)?;
         match damaged.is_empty() {
@@ -58,10 +58,10 @@ impl Run {
         }
     }
 
-    /// Reads a run with its intact trials; also gives what is wrong with the others.
+    /// Reads a run with its intact trials; also returns what is wrong with the others.
     ///
     /// # Errors
-    /// [`ArchiveError`], when the run itself cannot be read.
+    /// [`ArchiveError`] if the run itself cannot be read.
     pub fn read_intact(
         path: &Path,
         engines: Engines,
@@ -74,7 +74,7 @@ impl Run {
             return Err(ArchiveError::damaged(&dir, "it is missing, with all trials"));
         }
         let names = names_in(&dir)?;
-        // A trial that has ended since the list was read is in the list by now.
+        // A trial that ended since is in the list now.
         let listed = sums.as_ref().map(Sums::trials);
         let is_new =
             |name: &String| listed.as_ref().is_some_and(|listed| !listed.contains(name.as_str()));
@@ -96,7 +96,7 @@ impl Run {
             }
         }
         for slug in sums.iter().flat_map(Sums::trials).filter(|slug| !names.contains(*slug)) {
-            // It may have been renamed since the names were read; a kill may have kept it from that.
+            // It may have been renamed since, unless a kill prevented that.
             let hidden =
                 [UNFINISHED, SETTING_ASIDE].map(|prefix| dir.join(format!("{prefix}{slug}")));
             let explained = hidden[0].is_dir() || hidden[1].join(TRIAL).exists();
@@ -108,7 +108,7 @@ impl Run {
                 damaged.push(ArchiveError::damaged(&dir.join(slug), reason));
             }
         }
-        // What ended as it should is whole; its journal was about to go.
+        // A complete trial's journal was about to be removed.
         running.retain(|one: &TrialRecord| trials.iter().all(|trial| trial.number != one.number));
         trials.extend(running);
         trials.sort_by_key(|trial| trial.number);
@@ -120,7 +120,7 @@ impl Run {
         Ok((Self { name, path: path.to_owned(), header, study, trials }, damaged))
     }
 
-    /// What is left of a trial that was killed, or still runs; none where nothing whole was measured yet.
+    /// The remains of a killed or running trial; `None` if no complete interval was recorded.
     fn killed(dir: &Path, slug: &str) -> Option<TrialRecord> {
         let mut trial = read_running(&dir.join(format!("{RUNNING}{slug}"))).ok()?;
         slug.clone_into(&mut trial.slug);
@@ -138,7 +138,7 @@ impl Run {
     /// Reads one trial's folder.
     ///
     /// # Errors
-    /// [`ArchiveError::Damaged`] when a file is missing, cut short, or not what was written.
+    /// [`ArchiveError::Damaged`] if a file is missing, cut off or altered.
     pub(crate) fn read_trial(
         folder: &Path,
         sums: Option<&Sums>,
@@ -178,7 +178,7 @@ impl Run {
     }
 }
 
-/// Gives trials of an earlier schema the hashes that their jobs have now, to be compared with later runs.
+/// Gives trials of an earlier schema the current hashes of their jobs, to compare them with later runs.
 fn name_jobs(study: &Study, trials: &mut [TrialRecord]) {
     let hashes: HashMap<String, String> =
         study::plan(study).trials.iter().map(|trial| (trial.slug(), trial.job_hash())).collect();
@@ -199,7 +199,7 @@ fn names_in(dir: &Path) -> Result<BTreeSet<String>, ArchiveError> {
     entries.map(name).collect()
 }
 
-/// Links lead out of the run, to what its reader may read and its viewer may not.
+/// Refuses links: they lead out of the run.
 pub(crate) fn refuse_link(path: &Path) -> Result<(), ArchiveError> {
     match fs::symlink_metadata(path) {
         Ok(facts) if facts.is_symlink() => {
@@ -209,7 +209,7 @@ pub(crate) fn refuse_link(path: &Path) -> Result<(), ArchiveError> {
     }
 }
 
-/// The format of a header, whatever else it has.
+/// The format of a header.
 #[derive(Deserialize)]
 struct Format {
     #[serde(default)]
@@ -221,7 +221,7 @@ pub(crate) fn read_header(path: &Path, engines: Engines) -> Result<Opened, Archi
     if !file.exists() {
         return Err(ArchiveError::NotARun(path.to_owned()));
     }
-    // The format first: a newer header may have fields that this version does not know.
+    // The format first: a newer header may have unknown fields.
     let text = RunFile::open(&file, SizeLimit::HEADER, None)?.bytes()?;
     let Format { format } =
         serde_json::from_slice(&text).map_err(|error| ArchiveError::damaged(&file, error))?;
@@ -388,7 +388,7 @@ mod tests {
         let read = from_line(&to_line(&old).unwrap()).unwrap().result;
         let limits = [Limit::Thread { busy: 0.98 }, Limit::Processors { busy: 0.99, others: 0.12 }];
         assert_eq!(read.limits, limits);
-        assert_eq!(read.said().count(), 3, "each is said once");
+        assert_eq!(read.said().count(), 3, "each is reported once");
     }
 
     /// Who may put a link into a run must not have a server read for him what he may not.

@@ -1,10 +1,9 @@
-//! The journal of a trial that runs: what it has recorded so far, durable every few seconds.
+//! The journal of a running trial, synced every few seconds.
 //!
-//! A line per piece, each a whole record as another process would send it; the first says which trial it
-//! is. A trial that ends as it should takes its pieces back and the file goes; after a kill they are what
-//! is left of it. Invariants: at most [`WRITE_EVERY`], two seconds of a client and what one sync takes are
-//! lost; a line has intervals that every client has ended, so that what is left is a whole prefix of the
-//! trial; memory holds what was recorded since the last line, however long the trial.
+//! One line per piece, each a complete record; the first identifies the trial. A trial that ends takes its
+//! pieces back and removes the file; after a kill they are what is left. Invariants: at most [`WRITE_EVERY`],
+//! two seconds of a client and one sync are lost; a line has only intervals that every client has ended, so
+//! the remains are a complete prefix; memory holds what was recorded since the last line.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -25,7 +24,7 @@ use crate::{ArchiveError, TrialOutcome, TrialRecord};
 
 /// Prefix of the journals' names among the trials.
 pub(crate) const RUNNING: &str = ".running-";
-/// Longest time between lines, while something is recorded.
+/// Longest time between lines while something is recorded.
 pub const WRITE_EVERY: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -36,12 +35,12 @@ enum Word {
     End,
 }
 
-/// What has come and was not written yet, and how far each client is.
+/// Pieces that are not written yet, and the progress of each client.
 #[derive(Debug, Default)]
 struct Pending {
     recording: Recording,
     expected: u32,
-    /// `client`: the end of what it has handed on.
+    /// End of the last interval that each client handed over.
     until: HashMap<u32, Nanos>,
 }
 
@@ -61,7 +60,7 @@ impl Pending {
         }
     }
 
-    /// Takes out what every client has ended.
+    /// Takes out the intervals that every client has ended.
     fn whole(&mut self) -> Recording {
         if self.until.len() < self.expected as usize {
             return Recording::default();
@@ -71,23 +70,23 @@ impl Pending {
     }
 }
 
-/// The file of a journal, with what is known to be whole of it.
+/// The file of a journal, with its length of complete lines.
 #[derive(Debug)]
 struct Lines {
     file: File,
-    /// Where the lines of this keeper begin.
+    /// Offset at which this keeper's lines begin.
     begun: u64,
-    /// Bytes of its whole lines.
+    /// Bytes of its complete lines.
     whole: u64,
     /// Lines written.
     written: u32,
 }
 
-/// What the thread ends with: the file, and what could not be written to it.
+/// What the thread returns: the file, and what could not be written.
 type Rest = (Lines, Recording);
 
-/// Writes the pieces of a trial to its journal, on a thread of its own: a disk that is slow to sync slows no
-/// client. What cannot be written stays in memory.
+/// Writes the pieces of a trial to its journal on a separate thread, so that a slow disk delays no client.
+/// What cannot be written stays in memory.
 #[derive(Debug)]
 pub struct Keeper {
     words: Sender<Word>,
@@ -98,7 +97,7 @@ impl Keeper {
     /// Continues the journal at `path`, which has its first line.
     ///
     /// # Errors
-    /// [`ArchiveError::Io`] when it cannot be opened.
+    /// [`ArchiveError::Io`] if it cannot be opened.
     pub fn start(path: &Path) -> Result<Self, ArchiveError> {
         let file = append(path, false).map_err(ArchiveError::io("open", path))?;
         let whole = file.metadata().map_err(ArchiveError::io("look at", path))?.len();
@@ -113,7 +112,7 @@ impl Keeper {
 }
 
 impl observe::Keep for Keeper {
-    // The thread listens until it is asked to end.
+    // The thread listens until it is notified to stop.
     fn expect(&self, clients: u32) {
         let _ = self.words.send(Word::Expect(clients));
     }
@@ -138,7 +137,7 @@ impl observe::Keep for Keeper {
     }
 }
 
-/// Merges what comes, and has it written `every` so often until the end; gives what could not be written.
+/// Merges pieces and writes them every `every`; returns what could not be written.
 fn write_pieces(
     heard: &Receiver<Word>,
     every: Duration,
@@ -163,7 +162,7 @@ fn write_pieces(
             if !whole.intervals.is_empty() && write(&whole).is_err() {
                 pending.recording.merge(&whole);
             }
-            // There may be room again by then, or the last client has come as far.
+            // There may be space again by then, or the last client has caught up.
             due = (!pending.recording.intervals.is_empty()).then(|| Instant::now() + every);
         }
         if ended {
@@ -173,9 +172,9 @@ fn write_pieces(
 }
 
 impl Lines {
-    /// Appends a line, or leaves the file as it was.
+    /// Appends a line, or leaves the file unchanged.
     fn append(&mut self, piece: &Recording) -> std::io::Result<()> {
-        // What a failed append has left behind its whole lines would cut off all that follow.
+        // The remains of a failed append would cut off all later lines.
         self.file.set_len(self.whole)?;
         let piece = TrialResult { recording: piece.clone(), ..TrialResult::default() };
         let piece = TrialRecord::unnamed(piece);
@@ -207,7 +206,7 @@ impl Lines {
     }
 }
 
-/// Longest line of a journal: two seconds of a trial, or what a full disk held up.
+/// Longest line of a journal: two seconds of a trial, or the backlog of a full disk.
 const LINE_MAX: u64 = 64 << 20;
 
 /// The lines of a journal, one at a time.
@@ -225,7 +224,7 @@ impl<R: BufRead> JournalLines<R> {
     }
 }
 
-/// Appends a record as a line, durably; gives its bytes.
+/// Appends a record as a line, durably; returns its length.
 fn append_line(file: &mut File, piece: &TrialRecord) -> std::io::Result<u64> {
     let mut line = to_line(piece).map_err(std::io::Error::other)?;
     line.push('\n');
@@ -234,15 +233,14 @@ fn append_line(file: &mut File, piece: &TrialRecord) -> std::io::Result<u64> {
     Ok(line.len() as u64)
 }
 
-/// Makes a journal with its first line: which trial it is.
+/// Creates a journal with its first line, which identifies the trial.
 pub(crate) fn begin(path: &Path, trial: &TrialRecord) -> Result<(), ArchiveError> {
     let _ = std::fs::remove_file(path);
     let mut file = new_file(path).map_err(ArchiveError::io("create", path))?;
     append_line(&mut file, trial).map(|_| ()).map_err(ArchiveError::io("write", path))
 }
 
-/// What is left of a trial that was running: its first line with the pieces of all others, up to one that a
-/// kill has cut off.
+/// The remains of a running trial: its first line with the pieces of all others, up to one cut off by a kill.
 pub(crate) fn read_running(path: &Path) -> Result<TrialRecord, ArchiveError> {
     let file = open(path).map_err(|error| ArchiveError::damaged(path, error))?;
     let mut lines = JournalLines { reader: BufReader::new(file), line: Vec::new() };

@@ -1,4 +1,4 @@
-//! Checksums in results, by which one that nobody has edited is known again.
+//! Checksums in results, by which unedited ones are recognized.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::files;
 const SEALED_MAX: u64 = 256 << 20;
 /// Ends a page, picture or manual page: the checksum of all that precedes its line.
 const SEAL: &str = "crosspoint:crc32 ";
-/// The seal's line has fewer bytes.
+/// Maximum length of the seal's line.
 const SEAL_LINE_MAX: u64 = 64;
 
 /// How a seal is written in a kind of text.
@@ -21,7 +21,7 @@ pub enum SealStyle {
     Roff,
 }
 
-/// Ends `text` with its checksum, by which [`is_unedited`] recognizes it.
+/// Appends a checksum to `text`, by which [`is_unedited`] recognizes it.
 pub fn seal(text: &mut String, style: SealStyle) {
     if !text.ends_with('\n') {
         text.push('\n');
@@ -34,7 +34,7 @@ pub fn seal(text: &mut String, style: SealStyle) {
     text.push_str(&line);
 }
 
-/// Returns whether a regular file has a seal that matches its content. Reads the file once, up to 256 MiB, in
+/// Whether a regular file has a seal that matches its content. Reads the file once, up to 256 MiB, in
 /// constant memory.
 #[must_use]
 pub fn is_unedited(path: &Path) -> bool {

@@ -1,8 +1,8 @@
 //! Checksums of a run's files, in one list that grows with the run.
 //!
-//! A line a file: checksum, bytes, path in the run, and a checksum of the line itself; the last line of a
-//! path holds. Invariants: a file's line is durable before the file is there; a line that was cut off by a
-//! kill is of a file that is not there; a run whose header promises the list is damaged without it.
+//! One line per file: checksum, length, path in the run, and a checksum of the line; the last line of a path
+//! is valid. Invariants: a file's line is durable before the file exists; a line cut off by a kill belongs to
+//! a missing file; a run whose header promises the list is damaged without it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -23,10 +23,10 @@ pub(crate) fn line(path: &str, digest: Digest) -> String {
 }
 
 impl Sums {
-    /// Reads the text of a list.
+    /// Parses a list.
     ///
     /// # Errors
-    /// The number of the line that is not as it was written.
+    /// The number of the corrupt line.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let mut sums = BTreeMap::new();
@@ -67,7 +67,7 @@ impl Sums {
         self.0.contains_key(path)
     }
 
-    /// What a file of the run must be.
+    /// The expected digest of a file of the run.
     pub(crate) fn expected(&self, run: &Path, path: &str) -> Result<Digest, ArchiveError> {
         let missing = || {
             let reason = "it is not listed in sums.txt";
@@ -76,13 +76,13 @@ impl Sums {
         self.0.get(path).copied().ok_or_else(missing)
     }
 
-    /// Names of the trial folders that it has files of.
+    /// Names of the trial folders in the list.
     pub(crate) fn trials(&self) -> BTreeSet<&str> {
         self.0.keys().filter_map(|path| slug(path)).collect()
     }
 
-    /// Replaces the list of a run by that of the files that stay: those of the trials in the folders `kept`,
-    /// and those that are of no trial.
+    /// Replaces the list by that of the remaining files: those of the trials in the folders `kept`, and those
+    /// of no trial.
     pub(crate) fn rewrite(
         &self,
         run: &Path,

@@ -8,10 +8,10 @@ pub(crate) const TEXTS_MAX: usize = 1 << 20;
 pub(crate) const TEXT_MAX: usize = 256 << 10;
 pub(crate) const NOTES_MAX: usize = 1 << 20;
 
-/// What a note takes besides its text.
+/// Size of a note besides its text.
 pub(crate) const NOTE: usize = 64;
 
-/// The first notes, up to what a reader accepts.
+/// The first notes, up to a reader's limit.
 pub(crate) fn bounded_notes(notes: &[String]) -> Vec<String> {
     let mut bytes = 0;
     let fits = |note: &String| {
@@ -21,7 +21,7 @@ pub(crate) fn bounded_notes(notes: &[String]) -> Vec<String> {
     notes.iter().map(|note| shortened(note)).take_while(fits).collect()
 }
 
-/// A text that can be read again: what a server said before it died may be very long.
+/// Shortens a text to the stored maximum.
 pub(crate) fn shortened(text: &str) -> String {
     text.char_indices().take_while(|(at, _)| *at < TEXT_MAX - 4).map(|(_, one)| one).collect()
 }
@@ -30,7 +30,7 @@ pub(crate) fn shortened(text: &str) -> String {
 const THREAD: &str = "the submitting thread, not the device, sets this rate";
 const PROCESSORS: &str = "this host's CPUs, not the device alone, set these latencies";
 
-/// The limit that a note reports, of a trial that was recorded before limits were kept apart.
+/// The limit that a note reports, for trials recorded before limits had a field.
 pub(crate) fn limit_of(note: &str) -> Option<Limit> {
     let percent = |text: &str| {
         let number = text.split('%').next()?.trim().rsplit(' ').next()?;

@@ -28,12 +28,12 @@ const INDENTED_MAX: usize = 1000;
 #[derive(Debug)]
 pub struct RunWriter {
     path: PathBuf,
-    /// Numbers of trials that are there.
+    /// Numbers of finished trials.
     finished: HashSet<u32>,
     _lock: RunLock,
 }
 
-/// Keeps a second writer out of a run folder.
+/// Excludes a second writer from a run folder.
 #[derive(Debug)]
 struct RunLock(File);
 
@@ -45,10 +45,10 @@ impl Drop for RunLock {
 }
 
 impl RunWriter {
-    /// Makes a new run folder at `path`, which must not exist, or be an empty directory.
+    /// Creates a run folder at `path`, which must not exist, or be an empty directory.
     ///
     /// # Errors
-    /// [`ArchiveError`]; then the folder may exist but is no run (it has no run.json).
+    /// [`ArchiveError`]; the folder may exist then but is not a run (it has no run.json).
     pub fn create(
         path: &Path,
         original: &str,
@@ -57,7 +57,7 @@ impl RunWriter {
     ) -> Result<Self, ArchiveError> {
         let header = RunHeader { sums: true, ..header.clone() };
         let trials = path.join(TRIALS);
-        // What is written can be read: a study or a header that cannot makes no folder.
+        // Only what can be read again is written.
         let fits = SizeLimit::HEADER.fits(&to_json(&header))
             && study::parse(&resolved_text(study), study.engines).is_ok()
             && SizeLimit::STUDY.fits(original.as_bytes());
@@ -90,13 +90,13 @@ impl RunWriter {
         &self.path
     }
 
-    /// Whether trial `number` is there.
+    /// Whether trial `number` is finished.
     #[must_use]
     pub fn has(&self, number: u32) -> bool {
         self.finished.contains(&number)
     }
 
-    /// Begins the journal of a trial that will run for long; `trial` is all that is known of it.
+    /// Begins the journal of a long trial.
     ///
     /// # Errors
     /// [`ArchiveError::Io`].
@@ -110,7 +110,7 @@ impl RunWriter {
         self.path.join(TRIALS).join(format!("{RUNNING}{slug}"))
     }
 
-    /// What the journal of a trial has; nothing where there is none.
+    /// The contents of a trial's journal; empty if there is none.
     #[must_use]
     pub fn kept(&self, slug: &str) -> Recording {
         read_running(&self.running(slug))
@@ -120,17 +120,17 @@ impl RunWriter {
     /// Makes a finished trial durable.
     ///
     /// # Errors
-    /// [`ArchiveError`]; then the trial is not there.
+    /// [`ArchiveError`]; the trial does not exist then.
     pub fn write_trial(&mut self, trial: &TrialRecord) -> Result<(), ArchiveError> {
         self.write_apart(trial)?;
         self.finished.insert(trial.number);
         Ok(())
     }
 
-    /// Makes a trial durable that this writer will not be asked for: the program ends.
+    /// Makes a trial durable before the program exits.
     ///
     /// # Errors
-    /// [`ArchiveError`]; then the trial is not there.
+    /// [`ArchiveError`]; the trial does not exist then.
     pub fn write_apart(&self, trial: &TrialRecord) -> Result<(), ArchiveError> {
         let trials = self.path.join(TRIALS);
         let folder = trials.join(&trial.slug);
@@ -156,16 +156,16 @@ impl RunWriter {
         sums::add(&self.path, &[(name(LOG), &log), (name(TRIAL), &document)])?;
         fs::rename(&aside, &folder).map_err(ArchiveError::io("rename", &aside))?;
         sync_directory(&trials)?;
-        // It is whole now; without a journal there was nothing to remove.
+        // It is complete; without a journal there is nothing to remove.
         let _ = fs::remove_file(self.running(&trial.slug));
         Ok(())
     }
 }
 
-/// A run folder that is locked and read, and nothing in it changed: whoever resumes it may still refuse.
+/// A run folder that is locked and read but not changed, because resuming may still be refused.
 #[derive(Debug)]
 pub struct Reopened {
-    /// What `run.json` says.
+    /// The header.
     pub header: RunHeader,
     /// The resolved study.
     pub study: Study,
@@ -174,9 +174,9 @@ pub struct Reopened {
     sums: Option<Sums>,
     /// Numbers of trials that stay, by folder.
     kept: BTreeMap<String, u32>,
-    /// Folders that a kill left half written.
+    /// Folders of unfinished trials.
     unfinished: Vec<PathBuf>,
-    /// Folders to move aside, and their names there.
+    /// Folders to move aside, with their new names.
     leaving: Vec<(PathBuf, String)>,
 }
 
@@ -192,7 +192,7 @@ impl Reopened {
         again: bool,
         mut seen: impl FnMut(&TrialRecord),
     ) -> Result<Self, ArchiveError> {
-        // A folder that is no run gets no lock; what is read of a run is read under it.
+        // A folder that is not a run gets no lock; its contents are read under the lock.
         read_header(path, engines)?;
         let lock = lock(path)?;
         let Opened { header, study, sums } = read_header(path, engines)?;
@@ -269,7 +269,7 @@ impl Reopened {
     }
 }
 
-/// A folder that is ours alone: made now, or empty.
+/// Creates a folder, or takes an empty one.
 fn make_own(path: &Path) -> Result<(), ArchiveError> {
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         fs::create_dir_all(parent).map_err(ArchiveError::io("create", parent))?;
@@ -293,7 +293,7 @@ fn replace_header(path: &Path, text: &[u8]) -> Result<(), ArchiveError> {
     output::replace_durably(&path, text).map_err(ArchiveError::io("replace", &path))
 }
 
-/// Checksums for everything that a run without them has.
+/// Adds checksums to a run without them.
 fn sum_up(path: &Path, header: &RunHeader) -> Result<(), ArchiveError> {
     let header = to_json(&RunHeader { sums: true, ..header.clone() });
     let mut names = vec![ORIGINAL.to_owned(), STUDY.to_owned()];
@@ -312,7 +312,7 @@ fn sum_up(path: &Path, header: &RunHeader) -> Result<(), ArchiveError> {
             Err(error) => return Err(error),
         }
     }
-    // Nobody looks at the list before the header promises it.
+    // The list is not read before the header promises it.
     write_durably(&path.join(SUMS), lines.as_bytes())?;
     replace_header(path, &header)
 }

@@ -1,6 +1,8 @@
-//! `crosspoint act`: a configuration file of Aerospike ACT, run, judged, and searched.
+//! `crosspoint act`: runs a configuration file of Aerospike ACT, judges it, and searches for the highest
+//! rating.
 //!
-//! Invariants: devices pass the same guard as in any study; logs and verdicts are made from the run folder.
+//! Invariants: devices pass the same guard as in any study; logs and verdicts are computed from the run
+//! folder.
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::fs::FileTypeExt;
@@ -27,7 +29,7 @@ use crate::show::Failure;
 /// The highest rating that a search tries.
 const RATING_MAX: u32 = 10_000;
 
-/// Does what was asked.
+/// Runs the command.
 pub fn run(arguments: &ActArguments) -> Result<ExitCode, Failure> {
     let test = Test::read(arguments)?;
     test.check_outputs()?;
@@ -56,9 +58,9 @@ struct Test<'a> {
     out: PathBuf,
     /// The devices were filled by an earlier run of a search.
     prepared: Cell<bool>,
-    /// Run folders made so far.
+    /// Run folders so far.
     runs: RefCell<Vec<PathBuf>>,
-    /// What `--log` has so far: a test after the other.
+    /// Contents of `--log` so far, one test after another.
     logs: RefCell<String>,
 }
 
@@ -222,7 +224,7 @@ impl<'a> Test<'a> {
             }
             Some(path) => {
                 let mut logs = self.logs.borrow_mut();
-                // The first may not replace what is there; the others continue with it.
+                // Only the first write may be refused; later ones replace our own file.
                 let force = self.arguments.force || !logs.is_empty();
                 logs.push_str(&test.log());
                 let inputs = [self.arguments.file.as_path()];
@@ -284,7 +286,7 @@ impl<'a> Test<'a> {
     }
 }
 
-/// Bytes of the text that its line `number` (from 1) takes.
+/// Byte range of line `number` (from 1) of the text.
 fn line_span(text: &str, number: usize) -> Option<std::ops::Range<usize>> {
     let mut start = 0;
     for (index, line) in text.split_inclusive('\n').enumerate() {
@@ -296,8 +298,7 @@ fn line_span(text: &str, number: usize) -> Option<std::ops::Range<usize>> {
     None
 }
 
-/// The configuration for the devices of `--device`: a rating is by device, so it must know how many there
-/// are.
+/// The configuration for the devices of `--device`; ratings are per device, so the number must match.
 fn on_devices(
     text: String,
     config: Config,
@@ -370,7 +371,7 @@ fn stack_table(config: &Config, arguments: &ActArguments) -> Result<Table, Strin
     Ok(stack)
 }
 
-/// Waits; says whether to continue.
+/// Waits; returns whether to continue.
 fn rest(running: &Running, time: Nanos) -> bool {
     if time > Nanos::ZERO {
         say!("resting for {time}");

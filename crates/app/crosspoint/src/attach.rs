@@ -1,8 +1,7 @@
 //! `crosspoint attach` and `detach`: modelled devices as live disks.
 //!
-//! A process of this program of its own serves each disk, and owns the undo journal of what it made, so
-//! that `clean` undoes it when that process was killed. Invariants: a disk that is in use is not detached;
-//! what was delivered is said when it is.
+//! A separate process serves each disk and owns the undo journal of what it created, so `clean` can undo it
+//! after a kill. Invariants: a disk in use is not detached; detaching prints the accuracy.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,12 +18,12 @@ use crate::cli::{AUTO, AttachArguments};
 use crate::exit::{self, ExitCode};
 use crate::show::Failure;
 
-/// Time that a disk has to go.
+/// Time limit for a disk to detach.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time after which whoever has a disk open uses it, and does not only pass by.
+/// Time after which an open file counts as use.
 const PASSING_BY: Duration = Duration::from_secs(1);
 
-/// Does what was asked.
+/// Runs the command.
 pub fn run(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     match &arguments.model {
         None => list(arguments.json),
@@ -37,8 +36,7 @@ fn refused(device: &str, reason: String, next: &str) -> Failure {
     StackError::refused(&device, reason, next.to_owned()).into()
 }
 
-/// The drive that the arguments ask for; what is wrong with them is found here, not in the process that
-/// serves.
+/// The drive that the arguments describe; errors in them are found here, not in the server process.
 fn spec_of(model: &str, arguments: &AttachArguments) -> Result<DriveSpec, Failure> {
     runner::profile(model)?;
     let faults = arguments.faults.as_deref().map(plan_of_faults).transpose()?;
@@ -136,7 +134,7 @@ fn list(json: bool) -> Result<ExitCode, Failure> {
     Ok(exit::OK)
 }
 
-/// Says what helps where killed processes have left something.
+/// Prints help if killed processes left something behind.
 pub fn say_abandoned() -> Result<(), Failure> {
     let left = match stack::abandoned(&state_directory()?)? {
         0 => return Ok(()),
@@ -147,7 +145,7 @@ pub fn say_abandoned() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Detaches one disk, or all that no run has made for itself.
+/// Detaches one disk, or all that do not belong to a run.
 pub fn detach(disk: Option<&Path>, json: bool) -> Result<ExitCode, Failure> {
     let state = state_directory()?;
     let (wanted, of_runs) = match disk {
@@ -165,7 +163,7 @@ pub fn detach(disk: Option<&Path>, json: bool) -> Result<ExitCode, Failure> {
     for disk in wanted {
         match detach_one(disk, &state) {
             Ok(disk) => served.push(disk),
-            // The others go all the same.
+            // The others are detached all the same.
             Err(error) => match failed.replace(error) {
                 None => {}
                 Some(first) => {
@@ -194,7 +192,7 @@ pub fn detach(disk: Option<&Path>, json: bool) -> Result<ExitCode, Failure> {
     failed.map_or(Ok(exit::OK), Err)
 }
 
-/// The run that is going on and made a disk for itself.
+/// The running study that created a disk.
 fn run_of(disk: &Disk) -> Option<u32> {
     disk.owner.filter(|owner| Path::new(&format!("/proc/{owner}")).exists())
 }

@@ -1,9 +1,9 @@
-//! One file that holds a run and all that was made of it, and the proof that it can be made again.
+//! Bundles: one file with a run and everything made from it, reproducible and verifiable.
 //!
 //! A bundle is a gzipped tar with one folder: the run's files, the report, the figures as CSV and JSON, the
-//! published table that the study repeats, and SHA-256 sums of all. Invariants: the same run gives the same
-//! bytes (no times, no owners, sorted names); what is unpacked is plain files in that folder and nothing
-//! else; memory holds what is made of the run, not the files of the bundle.
+//! published table, and SHA-256 sums. Invariants: the same run gives the same bytes (no times, no owners,
+//! sorted names); only regular files in that folder are unpacked; memory use does not depend on the size of
+//! the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ use crate::result_file::Output;
 use crate::show::Failure;
 use crate::words::plain;
 
-/// Names in the folder of a bundle, besides the run's own.
+/// Names in a bundle's folder besides the run's own.
 const REPORT: &str = "report.html";
 const CSV: &str = "figures.csv";
 const JSON: &str = "figures.json";
@@ -28,7 +28,7 @@ const PUBLISHED: &str = "published.toml";
 const SUMS: &str = "SHA256SUMS";
 /// Files of a run besides its trials.
 const RUN_FILES: [&str; 4] = ["run.json", "study.toml", "study.original.toml", "sums.txt"];
-/// Journals of trials that were cut short lie next to the others under such names.
+/// Prefix of journals of unfinished trials.
 const RUNNING: &str = ".running-";
 /// Bytes of a bundle, unpacked; its files; and the bytes of a name in it, at most.
 const BYTES_MAX: u64 = 1 << 30;
@@ -83,7 +83,7 @@ impl Content {
     }
 }
 
-/// Takes only the bytes that are expected.
+/// Accepts only the expected bytes.
 struct Comparing<R> {
     expected: R,
 }
@@ -120,7 +120,7 @@ pub fn make(run: &Path, output: Option<&Path>, force: bool) -> Result<ExitCode, 
     let packed = scratch.path().join("bundle");
     let file = new_file(&packed).map_err(failed)?;
     write_packed(&members, file).map_err(failed)?;
-    // What would not pass is not handed on: no trials, a run that is still running, links.
+    // A bundle that would fail its own check is not written.
     let checked = check_file(&packed).map_err(failed)?;
     if let Some(why) = checked.differing.first() {
         let why = format!("{why}; a bundle needs a finished run with trials");
@@ -131,7 +131,7 @@ pub fn make(run: &Path, output: Option<&Path>, force: bool) -> Result<ExitCode, 
     Ok(exit::OK)
 }
 
-/// The files of a run and what is made of it, with the list of their sums, in the folder `name`.
+/// The files of a run and its products, with their list of sums, in the folder `name`.
 fn members_of(name: &str, mut files: Vec<Member>, made: Vec<Member>) -> io::Result<Vec<Member>> {
     files.retain(|member| is_of_run(&member.name));
     files.extend(made);
@@ -145,12 +145,12 @@ fn members_of(name: &str, mut files: Vec<Member>, made: Vec<Member>) -> io::Resu
     Ok(files)
 }
 
-/// Whether a file of a run folder is part of the run, and not of what was made of it or lies next to it.
+/// Whether a file of a run folder is part of the run.
 fn is_of_run(name: &str) -> bool {
     RUN_FILES.contains(&name) || name.starts_with("trials/") || name.starts_with("evidence-")
 }
 
-/// What is made of a run: the report, the figures, and the published table.
+/// The products of a run: report, figures, published table.
 fn made(run: Run) -> Result<Vec<Member>, Failure> {
     let published = analysis::published::source(&run.header.study);
     let runs = [run];
@@ -168,7 +168,7 @@ fn made(run: Run) -> Result<Vec<Member>, Failure> {
     Ok(out)
 }
 
-/// The files of a run: plain ones; of names that begin with a dot the journals of trials alone.
+/// The regular files of a run; of dot files only journals.
 fn collect(folder: &Path, below: &str, out: &mut Vec<Member>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -183,7 +183,7 @@ fn collect(folder: &Path, below: &str, out: &mut Vec<Member>) -> io::Result<()> 
         if kind.is_dir() && (whole == "trials" || whole.starts_with("trials/")) {
             collect(&entry.path(), &format!("{whole}/"), out)?;
         } else if kind.is_dir() || !is_of_run(&whole) {
-            // A page, a log: made of the run, or next to it.
+            // A product of the run or a file next to it.
         } else if kind.is_file() && is_plain(&name) {
             out.push(Member { name: whole, content: Content::File(entry.path()) });
         } else {
@@ -193,7 +193,7 @@ fn collect(folder: &Path, below: &str, out: &mut Vec<Member>) -> io::Result<()> 
     Ok(())
 }
 
-/// Whether a name can stand in a list of sums and leads nowhere else.
+/// Whether a name fits in a list of sums and leads nowhere else.
 fn is_plain(name: &str) -> bool {
     !name.is_empty()
         && name != "."
@@ -201,7 +201,7 @@ fn is_plain(name: &str) -> bool {
         && !name.contains(|c: char| c.is_control() || c == '\\')
 }
 
-/// Writes the members as a tar, the same bytes each time.
+/// Writes the members as a tar, always the same bytes.
 fn write_tar(members: &[Member], out: impl Write) -> io::Result<()> {
     let mut tar = tar::Builder::new(out);
     for member in members {
@@ -221,10 +221,10 @@ fn write_packed(members: &[Member], out: impl Write) -> io::Result<()> {
     gzip.finish()?.flush()
 }
 
-/// Unpacks a bundle, compares every sum, and makes report and figures again.
+/// Unpacks a bundle, compares every sum, and regenerates report and figures.
 ///
 /// # Errors
-/// Where the file is no bundle.
+/// If the file is not a bundle.
 pub fn check(bundle: &Path) -> Result<ExitCode, Failure> {
     let failed = |error: io::Error| Failure::Input(bundle.display().to_string(), error);
     if !fs::metadata(bundle).map_err(failed)?.is_file() {
@@ -250,7 +250,7 @@ pub fn check(bundle: &Path) -> Result<ExitCode, Failure> {
 struct Checked {
     folder: String,
     files: usize,
-    /// What is wrong with it.
+    /// What differs.
     differing: Vec<String>,
 }
 
@@ -263,7 +263,7 @@ fn check_file(bundle: &Path) -> io::Result<Checked> {
     Ok(Checked { folder, files: members.len(), differing })
 }
 
-/// What of a bundle is not as its sums say, or is another when it is made again from the run in it.
+/// Members that differ from their sums or from the regenerated products.
 fn differences(members: &[Member], folder: &str, scratch: &Path) -> io::Result<Vec<String>> {
     let inside: BTreeMap<&str, &Content> = members
         .iter()
@@ -316,7 +316,7 @@ fn wrong_sums(inside: &BTreeMap<&str, &Content>) -> io::Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// Whether a run or what is made of it may have a file of this name, with the folder of the bundle.
+/// Whether a bundle can contain a file of this name.
 fn is_member(name: &str) -> bool {
     let parts: Vec<&str> = name.split('/').collect();
     let place = match parts.as_slice() {
@@ -327,14 +327,14 @@ fn is_member(name: &str) -> bool {
     place && name.len() as u64 <= NAME_MAX && parts.into_iter().all(is_plain)
 }
 
-/// Unpacks a bundle, which must be the tar of its members and not a byte more, into `scratch`.
+/// Unpacks a bundle, which must be exactly the tar of its members, into `scratch`.
 fn unpack(bundle: &Path, scratch: &Path) -> io::Result<Vec<Member>> {
     let open = || io::Result::Ok(MultiGzDecoder::new(BufReader::new(File::open(bundle)?)));
     let mut members: Vec<Member> = Vec::new();
     let packed = fs::metadata(bundle)?.len();
     let mut left = BYTES_MAX.min(packed.saturating_mul(RATIO_MAX).saturating_add(RATIO_FREE));
     let mut long_name = None;
-    // Extensions of the format are read here: the crate would allocate what their headers claim.
+    // Extensions are read here: the crate would allocate what their headers claim.
     let mut archive = tar::Archive::new(open()?.take(BYTES_MAX + 1));
     for entry in archive.entries()?.raw(true) {
         let mut entry = entry?;

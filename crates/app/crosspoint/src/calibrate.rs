@@ -1,6 +1,6 @@
-//! `crosspoint calibrate`: this host measured, for predictions.
+//! `crosspoint calibrate`: measures this host for predictions.
 //!
-//! Invariant: what was measured stands in a file before it is printed.
+//! Invariant: results are stored before they are printed.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::result_file::Output;
 use crate::running::Running;
 use crate::show::Failure;
 
-/// Does what was asked.
+/// Runs the command.
 pub fn run(directory: &Path, forget: bool, json: bool) -> Result<ExitCode, Failure> {
     let state = state_directory()?;
     let path = file(&state);

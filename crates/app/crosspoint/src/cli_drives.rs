@@ -41,7 +41,7 @@ pub struct AttachArguments {
     /// (the first that works)
     #[arg(long, default_value = AUTO, value_parser = transport_words())]
     pub transport: String,
-    /// The run that makes it for itself
+    /// The run that it belongs to
     #[arg(long, hide = true)]
     pub owner: Option<u32>,
     /// Stay in the foreground, until Ctrl-C
@@ -52,7 +52,7 @@ pub struct AttachArguments {
     pub json: bool,
 }
 
-/// Accepts the command of an engine that has power cuts.
+/// Accepts the command of an engine that supports power cuts.
 fn cut_engine() -> impl TypedValueParser<Value = &'static Descriptor> {
     let with = || engines::descriptors().filter(|one| one.power_cuts.is_some());
     let values = with().map(|one| PossibleValue::new(one.command));

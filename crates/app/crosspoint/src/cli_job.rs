@@ -1,5 +1,5 @@
-//! Arguments of ad-hoc jobs: `run block --rw randread ...`. A stable interface; names are those of fio,
-//! db_bench and sysbench where they have one.
+//! Arguments of ad-hoc jobs: `run block --rw randread ...`. A stable interface; names follow fio, db_bench
+//! and sysbench.
 
 /// Options of a job without a study.
 #[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
@@ -64,7 +64,7 @@ pub struct JobArguments {
 }
 
 impl JobArguments {
-    /// Whether any was given but `--print`.
+    /// Whether any argument besides `--print` was given.
     pub fn any(&self) -> bool {
         *self != Self { print: self.print, ..Self::default() }
     }

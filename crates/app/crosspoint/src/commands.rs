@@ -1,4 +1,4 @@
-//! What each verb does.
+//! The verbs.
 //!
 //! Invariant: a verb prints its result to stdout once, at the end.
 
@@ -24,7 +24,7 @@ use crate::{
     act_test, attach, bundle, calibrate, device, import, power_cuts, progress, quick, result_file,
 };
 
-/// Does what was asked.
+/// Runs a verb.
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.verb {
         Verb::Run(arguments) => run_study(&arguments),
@@ -94,7 +94,7 @@ fn changed(found: &StudyText, set: &[String], repeat: Option<u32>) -> Result<Stu
         }
         Failure::Runner(Box::new(error.into()), Some(text.clone()))
     };
-    // A model that is not there says so before what could not be done with it.
+    // A missing model is reported before anything that depends on it.
     let models = set.iter().filter_map(|set| set.split_once("device=model:"));
     for (_, name) in models {
         runner::profile(name)?;
@@ -117,12 +117,12 @@ fn changed(found: &StudyText, set: &[String], repeat: Option<u32>) -> Result<Stu
     Ok(text)
 }
 
-/// The study that was named, or that an ad-hoc job is; what is wrong with the command line.
+/// The text of the named study or of an ad-hoc job; errors in the command line.
 fn text_of(name: &str, arguments: &RunArguments) -> Result<Result<StudyText, String>, Failure> {
     let job = &arguments.job;
     let Some(engine) = quick::job_engine(name) else {
         if job.any() || arguments.target.is_some() {
-            // An unknown name gets an error of its own, with what was likely meant.
+            // An unknown name gets an error with suggestions.
             runner::load_study(name)?;
             let engines: Vec<&str> = engines::commands().map(|one| one.command).collect();
             return Ok(Err(format!(
@@ -142,7 +142,7 @@ fn text_of(name: &str, arguments: &RunArguments) -> Result<Result<StudyText, Str
 }
 
 fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
-    // clap waives `requires` where what is required conflicts with what is there.
+    // clap waives `requires` if the required argument conflicts with a given one.
     if arguments.again.is_some() && arguments.resume.is_none() {
         say!("error: --again requires --resume\n  help: add --resume RUN");
         return Ok(exit::USAGE);
@@ -187,16 +187,16 @@ fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     finish_run(&end?)
 }
 
-/// Writes the report of a run that ended and says where everything is.
+/// Writes the report of a finished run and prints where everything is.
 fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
     let page = end.path.join("report.html");
-    // A page that was made before the last trial came does not know it.
+    // A page made before the last trial is outdated.
     let changed = |path: &Path| std::fs::metadata(path).and_then(|facts| facts.modified()).ok();
     let known =
         changed(&page) >= changed(&end.path.join("trials")) && archive::output::is_unedited(&page);
     let mut missed = false;
     if end.ran == 0 && known && end.ending != Ending::Interrupted {
-        // To make it again takes longer than to look for trials that are missing.
+        // Regenerating it takes longer than checking for missing trials.
         out!("nothing was left to run");
         missed = end.asks && say_objectives(&Run::read(&end.path, engines::list())?);
     } else {
@@ -234,8 +234,8 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
     })
 }
 
-/// The command that runs a run's study with the time of its emulated drives ten times as long as it was;
-/// experiments leave out what is here, whose time cannot be stretched.
+/// The command that repeats a run with its emulated drives ten times slower; experiments leave out real
+/// drives, which cannot be scaled.
 fn stretched(run: &Run) -> String {
     let study = &run.study;
     let live: Vec<&study::Stack> = study.stack.iter().filter(|stack| stack.attach).collect();
@@ -269,7 +269,7 @@ fn stretched(run: &Run) -> String {
     words
 }
 
-/// Prints what came of the objectives, the missed ones one by one; whether one was missed.
+/// Prints the results of the objectives, missed ones in detail; returns whether one was missed.
 fn say_objectives(run: &Run) -> bool {
     let all = analysis::objective::objectives(run);
     let count = |wanted: Outcome| all.iter().filter(|one| one.outcome == wanted).count();
@@ -432,7 +432,7 @@ fn clean(as_json: bool) -> Result<ExitCode, Failure> {
     let cleaned = state_directory()
         .and_then(|state| stack::clean(&state, engines::restore))
         .map_err(|error| Failure::from(runner::RunnerError::from(error)))?;
-    // Looking at what is attached removes the notes of what is no longer.
+    // Listing attached drives removes stale entries.
     let _ = state_directory().and_then(|state| runner::attached::all(&state));
     if as_json {
         out!("{:#}", json!({"schema": 1, "cleaned": cleaned}));
@@ -460,7 +460,7 @@ fn man(directory: &Path, force: bool) -> Result<ExitCode, Failure> {
     Ok(exit::OK)
 }
 
-/// Writes the manual pages of a command and of those below it.
+/// Writes the manual pages of a command and its subcommands.
 fn write_manual_page(
     command: &clap::Command,
     directory: &Path,

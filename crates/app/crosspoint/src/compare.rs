@@ -1,8 +1,7 @@
-//! `compare`: two storages of one run, or two runs, figure by figure.
+//! `compare`: two stacks of one run, or two runs, figure by figure.
 //!
-//! Invariant: exit code 9 where something is worse, else 10 where something cannot be told or nothing may be
-//! compared, else 0. What it
-//! is not: the statistics.
+//! Invariant: exit code 9 if something is worse, else 10 if something is inconclusive or cannot be compared,
+//! else 0.
 
 use analysis::compared::{Comparison, METRICS, Question, Refused, Verdict, runs, stacks};
 use archive::Run;
@@ -71,7 +70,7 @@ fn pair_of(run: &Run, named: &[String]) -> Result<[String; 2], String> {
     }
 }
 
-/// Prints a comparison; the exit code that it gives.
+/// Prints a comparison; returns its exit code.
 pub fn print(comparison: &Comparison, as_json: bool) -> ExitCode {
     let view = report::compare_view(comparison);
     if as_json {
@@ -92,7 +91,7 @@ pub fn print(comparison: &Comparison, as_json: bool) -> ExitCode {
             out!("help: {}", line(&view.advice));
         }
     }
-    // What one of two runs lacks nobody has compared; stacks of one run need not do the same.
+    // Figures that one of two runs lacks were not compared; stacks of one run may differ.
     let lacking = if comparison.turns { 0 } else { comparison.alone.len() };
     match (comparison.count(Verdict::Worse), comparison.count(Verdict::Inconclusive) + lacking) {
         (0, 0) => exit::OK,
@@ -101,7 +100,7 @@ pub fn print(comparison: &Comparison, as_json: bool) -> ExitCode {
     }
 }
 
-/// Words of others in one line: a name with an end of line in it must not look like a line of ours.
+/// Foreign text on one line: a line end in a name must not look like our output.
 fn line(text: &str) -> String {
     plain(text).replace(['\n', '\t'], " ")
 }
@@ -137,7 +136,7 @@ fn document(comparison: &Comparison, sentence: &str) -> Value {
     })
 }
 
-/// Says why nothing is compared.
+/// Prints why the comparison was refused.
 pub fn refuse(refused: &Refused) -> ExitCode {
     match refused {
         Refused::Differ(all) => {

@@ -1,7 +1,7 @@
-//! `run --detach`: the run as a process of its own, which continues when the terminal does not.
+//! `run --detach`: the run as a separate process that survives the terminal.
 //!
-//! Invariants: what is wrong with the line, the study or the host is said here, with its exit code; what
-//! the run says is in a file next to its folder.
+//! Invariants: errors in the command line, study or host are reported here, with their exit code; output of
+//! the run goes to a file next to its folder.
 
 use std::fs::File;
 use std::io::IsTerminal;
@@ -18,18 +18,18 @@ use crate::exit::{self, ExitCode};
 use crate::show::Failure;
 use crate::watch;
 
-/// Time between looks at a run that begins.
+/// Polling interval while a run starts.
 const LOOK: Duration = Duration::from_millis(50);
-/// Who has not said anything by then is left to itself.
+/// Time limit for its first sign of life.
 const BEGINS_IN: Duration = Duration::from_secs(20);
 
-/// Starts the run of `arguments`; `text` is its study, unless it is one to continue with.
+/// Starts the run of `arguments`; `text` is its study, unless a run is resumed.
 ///
 /// # Errors
-/// Where it cannot be started.
+/// If it cannot be started.
 pub fn run(arguments: &RunArguments, text: Option<&StudyText>) -> Result<ExitCode, Failure> {
     let folder = match (&arguments.resume, text) {
-        // By its own name: next to `.` is inside.
+        // Canonical, because next to `.` would be inside.
         (Some(run), _) => match run.canonicalize() {
             Ok(folder) if folder.join("run.json").exists() => folder,
             _ => {
@@ -53,7 +53,7 @@ pub fn run(arguments: &RunArguments, text: Option<&StudyText>) -> Result<ExitCod
     let process = child.id();
     let until = Instant::now() + BEGINS_IN;
     let told = loop {
-        // Another run may continue there: then this one is about to say so.
+        // Another run may be active there; this one is about to report that.
         match follow::ask(&folder) {
             Ok(Some(live)) if live.process == process => break true,
             _ => {}
@@ -80,7 +80,7 @@ pub fn run(arguments: &RunArguments, text: Option<&StudyText>) -> Result<ExitCod
     Ok(exit::OK)
 }
 
-/// A new file next to the folder (that of a new run is empty); what is there is not written over.
+/// A new log file next to the folder; existing files are not overwritten.
 fn new_log(folder: &Path) -> Result<(PathBuf, File), OutputError> {
     if let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         make_directory(parent)?;
@@ -100,10 +100,10 @@ fn new_log(folder: &Path) -> Result<(PathBuf, File), OutputError> {
     Err(OutputError::Io { path: folder.with_extension("log"), source })
 }
 
-/// This program with the same arguments, in the foreground of nobody.
+/// This program with the same arguments, without a terminal.
 fn start(folder: &Path, resumed: bool, log: &File) -> std::io::Result<Child> {
     let given: Vec<_> = std::env::args_os().skip(1).collect();
-    // What follows `--` is no option, and options do not follow it.
+    // Arguments after `--` are not options.
     let end = given.iter().position(|one| one == "--").unwrap_or(given.len());
     let (options, rest) = given.split_at(end);
     let mut arguments: Vec<_> = options.iter().filter(|one| *one != "--detach").cloned().collect();
@@ -119,7 +119,7 @@ fn start(folder: &Path, resumed: bool, log: &File) -> std::io::Result<Child> {
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log.try_clone()?)
-        // A terminal that closes ends those in its foreground.
+        // A closing terminal ends its foreground processes.
         .process_group(0)
         .spawn()
 }
@@ -130,7 +130,7 @@ fn named(argument: &std::ffi::OsStr, name: &str) -> bool {
     text == name || text.strip_prefix(name).is_some_and(|rest| rest.starts_with('='))
 }
 
-/// It ended before anybody could look: what it said, and its exit code.
+/// It ended early: prints its output and returns its exit code.
 fn ended(log: &Path, status: ExitStatus) -> ExitCode {
     let said = std::fs::read_to_string(log).unwrap_or_default();
     match said.trim_end() {

@@ -1,6 +1,6 @@
-//! `crosspoint device`: what models there are, what they are made of, how near they come.
+//! `crosspoint device`: lists, shows and checks device models.
 //!
-//! Invariant: errors against published figures are computed when asked for, never stored.
+//! Invariant: errors against published figures are computed on request, never stored.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use crate::exit::{self, ExitCode};
 use crate::show::Failure;
 use crate::words::plain;
 
-/// Does what was asked.
+/// Runs the command.
 pub fn run(action: DeviceAction) -> Result<ExitCode, Failure> {
     match action {
         DeviceAction::List { json } => list(json),
         DeviceAction::Show { name, toml: true } => {
-            // What is no profile is not shown: it may be anything.
+            // Only a valid profile is printed.
             runner::profile(&name)?;
             out!("{}", runner::profile_text(&name)?.trim_end());
             Ok(exit::OK)
@@ -61,7 +61,7 @@ fn list(as_json: bool) -> Result<ExitCode, Failure> {
     Ok(exit::OK)
 }
 
-/// Kinds of held-out figures, with how many there are of each.
+/// Kinds of held-out figures with their counts.
 fn held_out(profile: &Profile) -> Vec<(&'static str, usize)> {
     let mut counts = [("reads", 0), ("writes", 0), ("mixes", 0), ("others", 0)];
     for job in &profile.acceptance {
@@ -92,7 +92,7 @@ fn words(held_out: &[(&'static str, usize)]) -> String {
     }
 }
 
-/// How many figures are published of it.
+/// Number of published figures.
 fn published(profile: &Profile) -> usize {
     let of_jobs = profile.acceptance.iter().map(|job| job.published().len());
     of_jobs.sum::<usize>() + profile.phenomena.len()
@@ -113,7 +113,7 @@ fn show(name: &str) -> Result<ExitCode, Failure> {
     Ok(exit::OK)
 }
 
-/// Draws what a profile stands on, indented.
+/// Draws the layers of a profile, indented.
 fn draw(profile: &Profile, indent: &str, role: &str) {
     let (kind, capacity) = (profile.parameters.kind(), profile.capacity);
     out!("{indent}{role}{} [{kind}, {capacity}]", profile.name);
@@ -122,7 +122,7 @@ fn draw(profile: &Profile, indent: &str, role: &str) {
     }
 }
 
-/// Prints the constants of a profile and of those below it, each once.
+/// Prints the constants of a profile and its layers, each profile once.
 fn constants(profile: &Profile, name: &str, shown: &mut Vec<String>) -> Result<(), Failure> {
     if shown.contains(&profile.name) {
         return Ok(());
@@ -187,7 +187,7 @@ fn check(names: &[String], as_json: bool) -> Result<ExitCode, Failure> {
     Ok(if missed > 0 { exit::OBJECTIVE_MISSED } else { exit::OK })
 }
 
-/// Those of one kind of evidence.
+/// Checks with one role.
 fn of(checks: &[Check], is: Evidence) -> impl Iterator<Item = &Check> {
     checks.iter().filter(move |one| one.evidence == is)
 }
@@ -197,7 +197,7 @@ fn key(is: Evidence) -> String {
     is.word().replace(' ', "_")
 }
 
-/// What the checks come to: only what no constant has seen has an error.
+/// Summarizes the checks; only held-out figures have an error.
 fn summary(checks: &[Check]) -> String {
     if checks.is_empty() {
         return "no published figures".to_owned();
@@ -233,7 +233,7 @@ fn print_checks(profile: &Profile, checks: &[Check]) {
         out!("  no published figures: not validated");
     }
     for one in checks {
-        // How near a fit comes to what it was chosen for is no error of the model.
+        // Agreement with fitted figures is no error of the model.
         let error = one.error().filter(|_| one.evidence == Evidence::HeldOut);
         let error = error.map_or_else(String::new, |error| format!("{:+.1} %", error * 100.0));
         let verdict = match (one.within(), one.missed) {
@@ -264,7 +264,7 @@ fn document(name: &str, one: &Check) -> serde_json::Value {
     })
 }
 
-/// Median absolute error of what no constant has seen; `None` where there is nothing of it.
+/// Median absolute held-out error; `None` without held-out figures.
 fn held_out_median(checks: &[Check]) -> Option<f64> {
     let held_out = of(checks, Evidence::HeldOut);
     let mut errors: Vec<f64> = held_out.filter_map(Check::error).map(f64::abs).collect();

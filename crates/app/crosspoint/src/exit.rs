@@ -8,23 +8,23 @@ use runner::ExitClass;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExitCode(u8);
 
-/// As asked.
+/// Success.
 pub const OK: ExitCode = ExitCode(0);
 /// The command line is wrong.
 pub const USAGE: ExitCode = ExitCode(2);
-/// The environment lacks something.
+/// A requirement is missing.
 pub const ENVIRONMENT: ExitCode = ExitCode(5);
 /// A target failed.
 pub const TARGET_FAILED: ExitCode = ExitCode(6);
-/// Data are not what was acknowledged.
+/// Data is not what was acknowledged.
 pub const NOT_KEPT: ExitCode = ExitCode(7);
-/// What was asked for was measured and not reached.
+/// An objective was missed.
 pub const OBJECTIVE_MISSED: ExitCode = ExitCode(8);
-/// Something is worse than what it was compared with.
+/// Something is worse than its baseline.
 pub const REGRESSION: ExitCode = ExitCode(9);
-/// Nothing could be told from what was done.
+/// Inconclusive.
 pub const INCONCLUSIVE: ExitCode = ExitCode(10);
-/// Stopped by the user, results kept.
+/// Interrupted by the user, results kept.
 pub const INTERRUPTED: ExitCode = ExitCode(130);
 
 /// For `--help`.

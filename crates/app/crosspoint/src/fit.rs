@@ -1,4 +1,4 @@
-//! `crosspoint device fit`: a device measured, a profile fitted to it, and the profile tested.
+//! `crosspoint device fit`: measures a device, fits a profile and tests it.
 //!
 //! Invariants: the device passes the same guard as in any study; without a confirmation it is only read.
 
@@ -24,7 +24,7 @@ use crate::show::Failure;
 /// The study that is measured.
 const STUDY: &str = "device-fit";
 
-/// Does what was asked.
+/// Runs the command.
 pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     let (path, drawn) = outputs(arguments)?;
     let folder = match (&arguments.from, &arguments.target) {
@@ -120,25 +120,25 @@ fn outputs(arguments: &FitArguments) -> Result<(PathBuf, Option<PathBuf>), Failu
         Some(extension) if extension != "toml" => drawn.as_mut_os_string().push(".svg"),
         _ => _ = drawn.set_extension("svg"),
     }
-    // Next to stdout there is no place for it.
+    // stdout has no place for the picture.
     let drawn = (path.as_os_str() != "-").then_some(drawn);
     let inputs = inputs(arguments);
     let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
     for file in [Some(&path), drawn.as_ref()].into_iter().flatten() {
         let output = Output::named(file, arguments.force).with_inputs(&inputs);
-        // The same fit again changes nothing.
+        // Repeating the same fit changes nothing.
         if arguments.from.is_some() { output.check() } else { output.check_policy() }?;
     }
     Ok((path, drawn))
 }
 
-/// Files that a fit reads besides those of a run: the profile of a model that it fits to.
+/// Files that a fit reads besides those of a run: the profile of a model target.
 fn inputs(arguments: &FitArguments) -> Vec<PathBuf> {
     let model = |target: &PathBuf| Some(PathBuf::from(target.to_str()?.strip_prefix("model:")?));
     arguments.target.iter().map(|target| model(target).unwrap_or_else(|| target.clone())).collect()
 }
 
-/// Categories in the order in which they are printed.
+/// Categories in printing order.
 const CATEGORIES: [FitCategory; 8] = [
     FitCategory::Fitted,
     FitCategory::Chosen,
@@ -186,8 +186,7 @@ fn document(
            "device_against_itself_p99_worst": known(own[1], own[1].worst)})
 }
 
-/// Errors at what was fitted and, by category, at what was held out, next to the device's own
-/// repeatability.
+/// Errors for fitted jobs and, by category, held-out jobs, next to the device's own repeatability.
 fn print_categories(residuals: &[Residual], own: [ErrorSummary; 2]) {
     out!(
         "{:<28} {:>5}  {:<24} {:<24}",
@@ -258,7 +257,7 @@ fn reads_only(text: &str) -> String {
 /// Share of reads, block size, depth, threads and rate of a job.
 type JobKey = (u32, u64, u32, u32, u64);
 
-/// What was measured, the repetitions that are `wanted` together.
+/// Measured points, over the `wanted` repetitions.
 fn points(run: &Run, wanted: fn(u32) -> bool) -> Vec<FitPoint> {
     let mut points: BTreeMap<JobKey, FitPoint> = BTreeMap::new();
     for trial in run.trials.iter().filter(|trial| wanted(trial.repetition) && counts(trial)) {
@@ -281,24 +280,23 @@ fn points(run: &Run, wanted: fn(u32) -> bool) -> Vec<FitPoint> {
         let classes = [(OpClass::Read, &mut point.reads), (OpClass::Write, &mut point.writes)];
         for (class, times) in classes {
             let total = recording.total(Some(class));
-            // What was due, in a closed loop what began, as the latencies are: a mean with a stall that had
-            // begun before would not be theirs.
+            // Due operations, as for latencies: a mean with an earlier stall would not be theirs.
             times.add(total.due.ops, total.due.latency_sum, &total.latency);
         }
     }
     points.into_values().collect()
 }
 
-/// What a job of the fit may say; of anything else, the default.
+/// Parameters that a job of the fit may set; others must be at their defaults.
 const KNOWN: [&str; 7] =
     ["arrivals", "block_size", "clients", "pattern", "queue_depth", "rate", "read_share"];
 
-/// Whether a trial is of a job that the fit knows, and whole.
+/// Whether a trial is a complete job of the fit.
 fn counts(trial: &TrialRecord) -> bool {
     let known = trial.point.keys().all(|name| KNOWN.contains(&name.as_str()));
     let rate = trial.point.get("rate").is_none_or(|word| word.parse::<Rate>().is_ok());
     let word = |name: &str, default| trial.point.get(name).map_or(default, String::as_str);
-    // What is due at other times than at random is not known of.
+    // Only Poisson arrivals are supported.
     let spacing = if trial.point.contains_key("rate") { "poisson" } else { "closed" };
     let alike = word("arrivals", "closed") == spacing && word("pattern", "random") == "random";
     let whole = trial.outcome == TrialOutcome::Complete && trial.result.recording.errors() == 0;
@@ -360,12 +358,12 @@ impl ErrorSummary {
     }
 }
 
-/// How far the mean latency and the p99 of the held-out jobs would lie apart between this measurement and
-/// another of as many repetitions: what no model of this device can be expected to stay below. Between the
-/// odd and the even repetitions, half as many each, they lie the square root of two times as far apart.
+/// Difference in mean latency and p99 of held-out jobs expected between two measurements with as many
+/// repetitions: no model of this device can be expected to do better. Odd and even repetitions, half as many
+/// each, differ by the square root of two times that.
 fn against_itself(run: &Run) -> [ErrorSummary; 2] {
     let job = |p: &FitPoint| (p.read_share, p.block_size, p.queue_depth, p.threads, p.rate);
-    // The same jobs of both halves: those of all repetitions together.
+    // The same jobs for both halves.
     let kept_up: Vec<_> = fit::kept_up(&points(run, |_| true)).into_iter().map(job).collect();
     let half = |wanted| {
         let known = |p: &FitPoint| p.held_out() && p.ops() > 0 && kept_up.contains(&job(p));

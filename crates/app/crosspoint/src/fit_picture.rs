@@ -1,6 +1,6 @@
-//! The picture of a fit: latency over depth, measured and fitted, and what is left between them.
+//! The picture of a fit: measured and fitted latency over depth, and the residuals.
 //!
-//! Invariant: measured is a dot (hollow where it was held out), the fitted profile a line.
+//! Invariant: measurements are dots (hollow if held out), the fitted profile a line.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ const TOP: f64 = 60.0;
 /// Height of the strip of errors below each panel.
 const STRIP: f64 = 80.0;
 const GAP: f64 = 70.0;
-/// Errors are drawn up to here.
+/// Largest error that is drawn.
 const ERROR_MAX: f64 = 0.5;
 
 /// The picture as the text of an SVG file.

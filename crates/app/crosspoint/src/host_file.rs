@@ -1,20 +1,19 @@
-//! What was measured of this host, as it is kept.
+//! The stored calibration of this host.
 //!
-//! Invariant: what was measured of another kernel or other processors is not used, and that is said. What
-//! it is not: the measurement.
+//! Invariant: calibrations of another kernel or CPU are not used, which is reported.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use sim::Calibration;
 
-/// Where it is kept.
+/// Path of the calibration.
 pub fn file(state: &Path) -> PathBuf {
     state.join("host.toml")
 }
 
-/// What was measured of this host; none where nothing was, or nothing that can be used, which is said: a
-/// study of real disks alone needs none.
+/// The calibration of this host; `None` if there is none or it cannot be used, which is reported: studies of
+/// real disks do not need it.
 pub fn here(state: &Path) -> Option<Calibration> {
     let path = file(state);
     let text = match std::fs::read_to_string(&path) {

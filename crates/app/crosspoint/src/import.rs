@@ -45,7 +45,7 @@ pub fn run(paths: &[PathBuf], output: Option<&Path>, force: bool) -> Result<Exit
             Err(failure) => refused(failure),
         }
     }
-    // All are read before the first is written: a job may include what another is written to.
+    // All are read before the first is written: a job may include a file that another one overwrites.
     let mut jobs = Vec::new();
     let mut written = BTreeSet::new();
     for file in &files {
@@ -94,7 +94,7 @@ impl Imported {
     }
 }
 
-/// The file, or those that end in `.fio` of a folder.
+/// The file, or the `.fio` files of a folder.
 fn job_files(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);

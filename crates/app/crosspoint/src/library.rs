@@ -1,6 +1,6 @@
 //! `serve`: the library of runs in a browser.
 //!
-//! Invariant: says where, once it listens, and then only answers.
+//! Invariant: prints its address once it listens, then only answers.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::show::Failure;
 /// Serves the runs under `folder` until it is stopped.
 ///
 /// # Errors
-/// Where there is no such folder, or the port is taken.
+/// If the folder is missing or the port is taken.
 pub fn run(folder: &Path, port: u16) -> Result<ExitCode, Failure> {
     if !folder.is_dir() {
         say!(
@@ -30,7 +30,7 @@ pub fn run(folder: &Path, port: u16) -> Result<ExitCode, Failure> {
         }
     };
     out!("{}", library.address());
-    // Whoever waits for the address reads it from a pipe.
+    // A pipe may be waiting for the address.
     let _ = std::io::Write::flush(&mut std::io::stdout());
     say!("anyone with this address can read the runs; Ctrl-C stops the server");
     library.serve();

@@ -1,7 +1,7 @@
 //! `crosspoint`: what would my database do on that storage?
 //!
-//! Arguments, exit codes and wiring; everything else lives in the crates below. Invariants: results go to
-//! stdout, everything else to stderr; every error names the next command to type.
+//! Arguments, exit codes and wiring; everything else is in the crates below. Invariants: results go to
+//! stdout, everything else to stderr; every error names the next command.
 
 #[macro_use]
 mod output;
@@ -48,7 +48,7 @@ fn main() -> std::process::ExitCode {
         Err(error) => {
             // Help and version are results; everything else is a usage error.
             if error.use_stderr() {
-                // Nothing can be done about a closed output.
+                // A closed output cannot be helped.
                 let _ = error.print();
                 return exit::USAGE.into();
             }

@@ -1,11 +1,10 @@
-//! How this process gives memory back.
+//! Returning memory to the kernel.
 //!
-//! A histogram takes some hundred kilobytes, and figures and reports make and drop thousands of them. By
-//! default glibc hands each back to the kernel, which zeroes it for the next: a report of a thousand trials
-//! then spends nine tenths of its time on page faults. Invariant: never for a process whose memory a study
-//! limits.
+//! A histogram takes some hundred kilobytes, and reports allocate and drop thousands of them. By default
+//! glibc returns each to the kernel, which zeroes it for the next use: a report of a thousand trials then
+//! spends nine tenths of its time on page faults. Invariant: not used in a process with a memory limit.
 
-/// Keeps up to 256 MiB of freed memory for the next to ask.
+/// Keeps up to 256 MiB of freed memory.
 pub fn keep_freed() {
     #[cfg(target_env = "gnu")]
     // SAFETY: sets two numbers of the allocator; no other thread runs yet.

@@ -1,6 +1,6 @@
-//! `doctor --noise`: this machine next to itself, kept for `compare`.
+//! `doctor --noise`: run-to-run variation of this machine, kept for `compare`.
 //!
-//! Invariant: what was found on another kernel or other processors is not shown.
+//! Invariant: values of another kernel or CPU are not shown.
 
 use std::path::Path;
 
@@ -21,10 +21,10 @@ use crate::words::plain;
 /// The study that ships.
 const STUDY: &str = "noise";
 
-/// Runs the study in `directory`, prints what it says and keeps it.
+/// Runs the study in `directory`, prints and stores the result.
 ///
 /// # Errors
-/// Where it cannot run.
+/// If it cannot run.
 pub fn run(directory: &Path, json: bool) -> Result<ExitCode, Failure> {
     let found = runner::load_study(STUDY)?;
     let place = std::path::absolute(directory).map_err(StackError::io("find", directory))?;
@@ -56,6 +56,6 @@ pub fn run(directory: &Path, json: bool) -> Result<ExitCode, Failure> {
         out!("{}", plain(&sentence));
     }
     compare::print(&comparison, json);
-    // That two runs of the same cannot be told apart is no failure.
+    // Equal runs that are inconclusive are no failure.
     Ok(exit::OK)
 }

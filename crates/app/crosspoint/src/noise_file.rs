@@ -1,7 +1,6 @@
-//! How far two runs of the same lie apart on this machine, as `doctor --noise` found it.
+//! Run-to-run variation of this machine, as measured by `doctor --noise`.
 //!
-//! Invariants: what was found on another kernel or other processors is not shown, and nothing of it next to
-//! predictions.
+//! Invariants: values of another kernel or CPU are not shown, nor are they next to predictions.
 
 use std::path::{Path, PathBuf};
 
@@ -10,20 +9,20 @@ use serde::{Deserialize, Serialize};
 use stack::state_directory;
 use study::Source;
 
-/// What is kept.
+/// The stored values.
 #[derive(Serialize, Deserialize)]
 pub struct Noise {
     /// Kernel and processors.
     pub host: String,
     /// Name of the run.
     pub run: String,
-    /// On what disk.
+    /// The disk.
     pub directory: PathBuf,
     /// Each kind of figure.
     pub figures: Vec<Spread>,
 }
 
-/// How far two runs of the same lie apart.
+/// Run-to-run variation of a figure.
 #[derive(Serialize, Deserialize)]
 pub struct Spread {
     engine: String,
@@ -33,13 +32,13 @@ pub struct Spread {
     percent: f64,
 }
 
-/// Where it is kept.
+/// Path of the stored values.
 pub fn file(state: &Path) -> PathBuf {
     state.join("noise.json")
 }
 
 impl Spread {
-    /// Of a figure of the same next to itself.
+    /// The variation of one figure.
     pub fn of(row: &Row) -> Option<Self> {
         Some(Self {
             engine: row.engine.clone(),
@@ -51,7 +50,7 @@ impl Spread {
 }
 
 impl Noise {
-    /// In a sentence, of those of its figures that are wanted.
+    /// A sentence about the `wanted` figures.
     pub fn sentence(&self, wanted: impl Fn(&Spread) -> bool) -> Option<String> {
         let words: Vec<String> = self
             .figures
@@ -69,7 +68,7 @@ impl Noise {
     }
 }
 
-/// What is known of this machine next to itself, of the kinds of figures that a comparison has.
+/// The known variation of the kinds of figures in a comparison.
 pub fn beside(comparison: &Comparison) -> Option<String> {
     let text = std::fs::read_to_string(file(&state_directory().ok()?)).ok()?;
     let noise: Noise = serde_json::from_str(&text).ok()?;

@@ -1,13 +1,13 @@
-//! Writing to stdout and stderr without dying of a closed pipe, and without losing results in silence.
+//! Output to stdout and stderr that survives a closed pipe and never loses results silently.
 //!
-//! `crosspoint figures RUN | head` must not panic, and a run must not end because nobody reads its progress
-//! any more; but `crosspoint figures RUN > full-disk` must not exit with 0. Invariants: results through
-//! `out!`, everything else through `say!`.
+//! `crosspoint figures RUN | head` must not panic, and a run must not end because its progress is not read;
+//! but `crosspoint figures RUN > full-disk` must not exit with 0. Invariants: results through `out!`,
+//! everything else through `say!`.
 
 use std::io::{self, Write};
 use std::sync::Mutex;
 
-/// The first failure to write a result, other than a reader that has gone away.
+/// The first error of writing a result, except a closed pipe.
 static LOST: Mutex<Option<io::Error>> = Mutex::new(None);
 
 /// Writes a line of the result.
@@ -15,7 +15,7 @@ pub fn result_line(line: std::fmt::Arguments<'_>) {
     note(writeln!(io::stdout(), "{line}"));
 }
 
-/// A reader that has gone away wanted no more; anything else is a loss.
+/// Notes a failed write; a closed pipe is not a loss.
 pub fn note(written: io::Result<()>) {
     let Err(error) = written else { return };
     if error.kind() != io::ErrorKind::BrokenPipe
@@ -25,7 +25,7 @@ pub fn note(written: io::Result<()>) {
     }
 }
 
-/// What of the results was lost, once all is written.
+/// The error that lost results, if any.
 pub fn lost() -> Option<io::Error> {
     note(io::stdout().flush());
     LOST.lock().ok()?.take()

@@ -1,6 +1,6 @@
-//! An error drawn at its place in the text that it is about.
+//! An error underlined in its source text.
 //!
-//! Invariants: any text, any place and any message give some lines of plain characters; nothing panics.
+//! Invariant: any text, place and message give some lines of plain characters without a panic.
 
 use std::ops::Range;
 
@@ -8,12 +8,12 @@ use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnost
 
 use crate::words::bounded;
 
-/// Longest line of a text in which the place of an error is drawn.
+/// Longest line in which an error is underlined.
 const LINE_MAX: usize = 400;
 
 /// An error in a text.
 pub struct TextPlace<'a> {
-    /// What is wrong.
+    /// The message.
     pub message: &'a str,
     /// Bytes of the text that are wrong.
     pub span: Range<usize>,
@@ -21,7 +21,7 @@ pub struct TextPlace<'a> {
     pub name: &'a str,
     /// The text.
     pub text: &'a str,
-    /// What to do next.
+    /// The help text.
     pub next: &'a str,
 }
 

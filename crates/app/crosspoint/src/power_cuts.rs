@@ -1,6 +1,6 @@
-//! `crosspoint power-cuts`: what databases keep after a power cut, on an emulated drive.
+//! `crosspoint power-cuts`: what databases keep after a power cut on an emulated drive.
 //!
-//! Lost data is reported with the seed that lost it, and with an exit code.
+//! Lost data is reported with its seed and an exit code.
 
 use runner::{CutRecord, Kept, PowerCuts, power_cuts, study_of};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use crate::show::Failure;
 /// Losses that are listed one by one.
 const TOLD_MAX: usize = 5;
 
-/// Does what was asked.
+/// Runs the command.
 pub fn run(arguments: &PowerCutsArguments) -> Result<ExitCode, Failure> {
     let engine = arguments.engine.command;
     let text = study_of(engine).unwrap_or_default();

@@ -30,10 +30,10 @@ pub enum ProgressKind {
 /// Shortest time between two plain lines.
 const LINE_SPACING: Duration = Duration::from_secs(1);
 
-/// The same of things that are counted.
+/// Spacing of plain lines for counted things.
 const COUNT_SPACING: Duration = Duration::from_secs(5);
 
-/// Makes a watcher of the asked kind.
+/// Returns a watcher of the requested kind.
 pub fn watcher(kind: ProgressKind) -> Box<dyn Watcher> {
     let bar = match kind {
         ProgressKind::Auto => std::io::stderr().is_terminal(),
@@ -44,7 +44,7 @@ pub fn watcher(kind: ProgressKind) -> Box<dyn Watcher> {
     if bar { Box::new(Bar::new()) } else { Box::new(Plain::default()) }
 }
 
-/// Progress through a number of things that take about the same time each.
+/// Progress through things that take about the same time each.
 pub struct Counted {
     bar: ProgressBar,
     what: &'static str,
@@ -86,7 +86,7 @@ impl Watcher for Silent {
     fn event(&mut self, _: &Event<'_>) {}
 }
 
-/// Adds up the intervals of each trial's clients; those of a race run at once.
+/// Sums the intervals of each trial's clients; racers run at the same time.
 #[derive(Default)]
 struct Sums(BTreeMap<u32, Sum>);
 
@@ -106,7 +106,7 @@ struct Sum {
 }
 
 impl Sum {
-    /// Takes one client's interval; gives the sum of the interval before when a new one begins.
+    /// Adds one client's interval; returns the previous sum when a new interval begins.
     fn add(&mut self, summary: &stats::Summary) -> Option<String> {
         let text = (self.end != summary.end && self.ops > 0).then(|| self.text());
         if self.end != summary.end {
@@ -138,7 +138,7 @@ fn left(seconds: f64) -> String {
     }
 }
 
-/// Reasons that are reported when a run begins; `plan` has all.
+/// Number of reasons printed at the start of a run; `plan` prints all.
 const REASONS_TOLD: usize = 5;
 
 /// Returns what the run skips and why, one line per reason.
@@ -168,7 +168,7 @@ fn left_out(plan: &Plan) -> Vec<String> {
     lines
 }
 
-/// Where a trial stands among those of a run.
+/// Positions of trials in a run.
 #[derive(Default)]
 struct Order(Vec<u32>);
 

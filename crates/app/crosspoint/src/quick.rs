@@ -1,5 +1,5 @@
-//! Ad-hoc jobs: `run block --rw randread --bs 16k --iodepth 4 DIRECTORY` is made into the text of a study,
-//! which is kept with the run. Values are checked by the rules of studies.
+//! Ad-hoc jobs: `run block --rw randread --bs 16k --iodepth 4 DIRECTORY` becomes the text of a study, which
+//! is stored with the run. Values are checked by the rules of studies.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -16,8 +16,7 @@ pub fn job_engine(name: &str) -> Option<&'static Descriptor> {
 /// The study of a job.
 ///
 /// # Errors
-/// An option that this engine does not have, or a word that fio does not have: what it is, and what may be
-/// typed instead.
+/// An unknown option or fio word, with the allowed ones.
 pub fn study_of(
     engine: &Descriptor,
     target: Option<&str>,
@@ -74,7 +73,7 @@ pub fn study_of(
         let _ = writeln!(text, "memory = {}", quoted(&bytes(memory)));
     }
     if let Some(rate) = &job.rate {
-        // A rate that is kept whatever completes; SQL clients have no other.
+        // An open-loop rate; SQL clients have no other kind.
         let arrivals = if operations == Operations::Sql { "" } else { "arrivals = \"poisson\"\n" };
         let _ = writeln!(text, "{arrivals}rate = {}", quoted(&per_second(rate)));
     }
@@ -159,7 +158,7 @@ fn block_job(text: &mut String, job: &JobArguments) -> Result<(), String> {
     Ok(())
 }
 
-/// db_bench's names as a study has them: `readrandom` is `read_random`.
+/// Converts db_bench's names: `readrandom` is `read_random`.
 fn ours(name: &str) -> &str {
     match name {
         "readrandom" => "read_random",
@@ -200,12 +199,12 @@ fn sql_job(text: &mut String, job: &JobArguments) {
     );
 }
 
-/// A text as TOML has it: Rust's own escapes are others.
+/// Quotes a text for TOML, whose escapes differ from Rust's.
 pub fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-/// fio's `16k` is 16 KiB; anything else as studies have it.
+/// Converts fio's `16k` to 16 KiB; other texts are unchanged.
 fn bytes(text: &str) -> String {
     let number = |text: &str| text.parse::<u64>().is_ok();
     let kinds = [("k", "KiB"), ("m", "MiB"), ("g", "GiB"), ("t", "TiB")];

@@ -14,7 +14,7 @@ use crate::words::plain;
 pub struct Output<'a> {
     /// The file, or `-`.
     pub path: &'a Path,
-    /// What it may replace.
+    /// Which existing files may be replaced.
     pub policy: OverwritePolicy,
     /// Files that the command reads.
     pub inputs: &'a [&'a Path],
@@ -31,7 +31,7 @@ impl<'a> Output<'a> {
         Self { inputs, ..self }
     }
 
-    /// A file of this program's own.
+    /// A file of this program.
     pub const fn own(path: &'a Path) -> Self {
         Self { path, policy: OverwritePolicy::Any, inputs: &[] }
     }
@@ -44,7 +44,7 @@ impl<'a> Output<'a> {
     /// Writes a result.
     ///
     /// # Errors
-    /// [`OutputError`]; then what was there is unchanged.
+    /// [`OutputError`]; existing data is unchanged.
     pub fn write(&self, bytes: &[u8]) -> Result<(), OutputError> {
         self.copy_from(bytes)
     }
@@ -64,7 +64,7 @@ impl<'a> Output<'a> {
         file.commit()
     }
 
-    /// Refuses what is never written, before the work for it is done.
+    /// Checks early what is never written.
     ///
     /// # Errors
     /// As [`Output::write`].
@@ -98,7 +98,7 @@ pub fn write_page(runs: &[archive::Run], output: &Output<'_>) -> Result<(), Fail
     Ok(output.write(page.as_bytes())?)
 }
 
-/// Writes the page in the folder of a run; one that was edited is kept under another name.
+/// Writes the page of a run; an edited page is kept under another name.
 pub fn write_own_page(runs: &[archive::Run], page: &Path) -> Result<(), Failure> {
     if let Some(kept) = keep_edited(page)? {
         say!("note: {} was edited; kept as {}", page.display(), kept.display());

@@ -1,6 +1,6 @@
-//! What every verb that runs trials needs: an undo journal, and a flag that a signal sets.
+//! Common to verbs that run trials: an undo journal, and a flag set by signals.
 //!
-//! Invariant: made once a process.
+//! Invariant: created once per process.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,16 +33,16 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts to watch for signals.
+    /// Starts watching for signals.
     ///
     /// # Errors
-    /// Where there is no directory for its journal.
+    /// If there is no directory for its journal.
     pub fn start() -> Result<Self, Failure> {
         let here = host_file::here(&state_directory()?);
         Ok(Self { here, ..Self::start_uncalibrated()? })
     }
 
-    /// The same without what was measured of this host.
+    /// The same without the host's calibration.
     ///
     /// # Errors
     /// As [`Running::start`].
@@ -69,10 +69,10 @@ impl Running {
         }
     }
 
-    /// Runs a study into `out`, with progress; undoes what it made on the host.
+    /// Runs a study into `out`, with progress; undoes what it created on the host.
     ///
     /// # Errors
-    /// What ended it before its end.
+    /// What ended it early.
     pub fn execute(
         &self,
         text: &str,
@@ -86,19 +86,19 @@ impl Running {
         end
     }
 
-    /// The undo journal, and what is set when the user asks to stop.
+    /// The undo journal, and the flag that requests a stop.
     pub fn parts(&self) -> (&Journal, &AtomicBool) {
         (&self.journal, &self.asked.stop)
     }
 
-    /// Whether the user asked to stop.
+    /// Whether the user requested a stop.
     pub fn stopping(&self) -> bool {
         self.asked.stop.load(Ordering::Relaxed)
     }
 
-    /// Undoes what was made on the host; from then on the first signal ends the program.
+    /// Undoes what was created on the host; the first signal then ends the program.
     pub fn undo(&self) {
-        // Whoever takes signals undoes more than this, and ends the process when it has.
+        // The signal handler undoes more than this and exits when done.
         while self.asked.abort.load(Ordering::SeqCst) {
             std::thread::park();
         }

@@ -1,4 +1,4 @@
-//! Errors for people: what, where (underlined), and the next command to type.
+//! Errors for people: what, where (underlined), and the next command.
 //!
 //! Invariant: colour only on a terminal and never with NO_COLOR.
 
@@ -15,7 +15,7 @@ use crate::words::bounded;
 /// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// In the runner; with the study's text when the error may point into it.
+    /// From the runner, with the study's text if the error may point into it.
     Runner(Box<RunnerError>, Option<StudyText>),
     /// The report's template.
     Report(ReportError),
@@ -23,7 +23,7 @@ pub enum Failure {
     Write(OutputError),
     /// Writing a result.
     Output(String, std::io::Error),
-    /// Reading what is no run.
+    /// The input could not be read.
     Input(String, std::io::Error),
 }
 
@@ -55,7 +55,7 @@ impl From<archive::ArchiveError> for Failure {
 }
 
 impl Failure {
-    /// Prints the failure to stderr; says how to exit.
+    /// Prints the failure to stderr; returns the exit code.
     pub fn report(&self) -> ExitCode {
         match self {
             Self::Runner(error, text) => {

@@ -1,8 +1,8 @@
-//! Ctrl-C: once finishes the interval and saves; twice, or while the report of a run that has ended is made,
-//! undoes what was made on the host and leaves.
+//! Ctrl-C: once finishes the interval and saves; twice, or while the report of a finished run is made, undoes
+//! what was created on the host and exits.
 //!
-//! SIGTERM and SIGHUP count as Ctrl-C. Invariants: however the process leaves, the undo journal is played or
-//! kept for `clean`; a trial under which everything is undone is not recorded.
+//! SIGTERM and SIGHUP count as Ctrl-C. Invariants: on every way out the undo journal is played or kept for
+//! `clean`; a trial that is aborted is not recorded.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,21 +15,21 @@ use stack::{Journal, state_directory};
 
 use crate::exit;
 
-/// What the user has asked for so far.
+/// The user's requests so far.
 #[derive(Debug, Default)]
 pub struct StopRequests {
     /// To stop at the end of the interval.
     pub stop: AtomicBool,
-    /// To leave at once.
+    /// Exit at once.
     pub abort: AtomicBool,
-    /// All trials are over, and nothing is left of them on the host: there is no interval to wait for.
+    /// All trials have ended and are undone: there is no interval to wait for.
     pub trials_over: AtomicBool,
-    /// The run's folder, once there is one.
+    /// The run's folder, once known.
     pub run: OnceLock<PathBuf>,
 }
 
 impl StopRequests {
-    /// Takes a signal; whether to leave at once.
+    /// Handles a signal; returns whether to exit at once.
     fn take(&self) -> bool {
         self.stop.swap(true, Ordering::Relaxed) || self.trials_over.load(Ordering::SeqCst)
     }
@@ -67,9 +67,9 @@ pub fn watch(journal: Arc<Journal>) -> Arc<StopRequests> {
     asked
 }
 
-/// Undoes what was made; gives what could not be undone. What served a drive of the run ended with it and has
-/// a journal of its own, and what that made is in the way of the rest. `before` is how many had left
-/// something when this process began.
+/// Undoes what was created; returns what could not be undone. Servers of the run's drives ended with it and
+/// have their own journals, which block the rest. `before` is the number of abandoned journals when this
+/// process began.
 fn undone(journal: &Journal, before: u32) -> Vec<String> {
     let failed = journal.undo_all();
     match state_directory() {
@@ -81,7 +81,7 @@ fn undone(journal: &Journal, before: u32) -> Vec<String> {
     }
 }
 
-/// Ended processes that have left something; 0 where that cannot be known.
+/// Number of ended processes that left something; 0 if unknown.
 fn left_on_host() -> u32 {
     state_directory().ok().and_then(|state| stack::abandoned(&state).ok()).unwrap_or(0)
 }

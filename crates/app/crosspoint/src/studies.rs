@@ -1,6 +1,6 @@
-//! `studies`: what ships, what each asks, how long it takes, what it needs.
+//! `studies`: what ships, the question, duration and requirements of each.
 //!
-//! Invariant: times and needs are those of `plan`, on this machine.
+//! Invariant: durations and requirements are those of `plan` on this machine.
 
 use serde_json::json;
 use study::Source;
@@ -47,7 +47,7 @@ pub fn list(as_json: bool) -> Result<ExitCode, Failure> {
     Ok(exit::OK)
 }
 
-/// What a study cannot do without; what it leaves out where that is missing is not among it.
+/// Hard requirements of a study, without those of parts that can be left out.
 fn needs(study: &study::Study, plan: &study::Plan) -> Vec<&'static str> {
     let mut needs = Vec::new();
     let optional = |experiment: &str| {

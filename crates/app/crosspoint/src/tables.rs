@@ -1,6 +1,6 @@
-//! `figures`: what runs hold, as tables for people and for other programs.
+//! `figures`: runs as tables for people and programs.
 //!
-//! Invariant: a binary file goes to no terminal.
+//! Invariant: binary data is not written to a terminal.
 
 use std::io::{IsTerminal, Write};
 

@@ -1,7 +1,6 @@
-//! `watch`: a full-screen view of a run in progress; leaving it leaves the run alone.
+//! `watch`: a full-screen view of a run; quitting does not affect the run.
 //!
-//! Invariants: the terminal is as it was on every way out; without a terminal it prints a line a second. What
-//! it is not: a part of the run, which does not know whether somebody looks.
+//! Invariants: the terminal is restored on every way out; without a terminal it prints one line per second.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -17,16 +16,16 @@ use crate::exit::{self, ExitCode};
 use crate::show::Failure;
 use crate::words::plain;
 
-/// Time between looks.
+/// Polling interval.
 const EVERY: Duration = Duration::from_millis(250);
 /// Of plain lines.
 const LINE_EVERY: Duration = Duration::from_secs(1);
-/// How often one looks for a run that has just been started.
+/// Time limit for a run that was just started.
 const BEGINS_IN: Duration = Duration::from_secs(10);
 
 /// How watching ended.
 enum Ended {
-    /// The user left it.
+    /// The user quit.
     Left,
     /// The run did.
     Over,
@@ -35,7 +34,7 @@ enum Ended {
 /// Watches the run in `folder`, or the only one in progress under `runs`.
 ///
 /// # Errors
-/// Where the run cannot be asked, or the terminal cannot be drawn on.
+/// If the run does not answer, or the terminal cannot be drawn on.
 pub fn run(folder: Option<&Path>) -> Result<ExitCode, Failure> {
     let folder = match folder {
         Some(folder) if !folder.is_dir() => {
@@ -139,12 +138,12 @@ fn on_screen(folder: &Path, mut live: Live) -> std::io::Result<Ended> {
     let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let screen = Screen::new(colours);
     let leave = format!("q: quit (the run continues)    stop it: kill -INT {}", live.process);
-    // Who ends us must find the terminal as it was.
+    // The terminal must be restored when the process is ended.
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGHUP, SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&ended))?;
     }
-    // Puts the terminal back, also where we panic.
+    // Restores the terminal, also after a panic.
     let mut terminal = ratatui::try_init()?;
     let mut disks = Disks::default();
     let mut traffic = disks.look();
@@ -172,7 +171,7 @@ fn on_screen(folder: &Path, mut live: Live) -> std::io::Result<Ended> {
     over
 }
 
-/// Whether the user asked to leave within `time`; a window of another size is drawn at once.
+/// Whether the user quit within `time`; a resized window is redrawn at once.
 fn left_within(time: Duration) -> std::io::Result<bool> {
     let until = Instant::now() + time;
     while event::poll(until.saturating_duration_since(Instant::now()))? {

@@ -1,11 +1,11 @@
-//! Words of others, made fit for a terminal: bounded, and without what would steer it.
+//! Foreign text made safe for a terminal: bounded, without control characters.
 //!
-//! Invariant: line ends and tabs are the only control characters that are left.
+//! Invariant: only line ends and tabs remain.
 
-/// What is echoed at most, characters: the rest is what somebody typed or a program said.
+/// Maximum number of echoed characters.
 const SHOWN: usize = 2000;
 
-/// A text of somebody else's without control characters, which would steer a terminal.
+/// A foreign text without control characters.
 pub fn plain(text: &str) -> String {
     // Marks of direction make a line read as another.
     let ranges = ['\u{200e}'..='\u{200f}', '\u{202a}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
@@ -14,7 +14,7 @@ pub fn plain(text: &str) -> String {
     text.replace(bad, "\u{fffd}")
 }
 
-/// The same, and not too long.
+/// The same, bounded.
 pub fn bounded(words: &str) -> String {
     let mut shown: String = plain(words).chars().take(SHOWN).collect();
     if words.chars().nth(SHOWN).is_some() {

@@ -11,7 +11,7 @@ use engine_sqlite::{Sqlite, SqliteOltp};
 use study::{Descriptor, Engines, Operations};
 use worker::Handler;
 
-/// Every engine, in the order in which they are listed.
+/// Every engine, in listing order.
 pub static ENGINES: &[Handler] = &[
     Handler::block(&block::DESCRIPTOR, block::probe),
     Handler::key_value::<Lmdb>(),
@@ -45,7 +45,7 @@ pub fn find(name: &str, operations: Operations) -> Option<&'static Handler> {
         .find(|one| one.descriptor.name == name && one.descriptor.operations == operations)
 }
 
-/// Names on the command line that take a job without a study, each once, with the engine that runs it.
+/// Command-line names for ad-hoc jobs, each once, with the engine that runs it.
 pub fn commands() -> impl Iterator<Item = &'static Descriptor> {
     descriptors().enumerate().filter(|(at, one)| first(*at, one)).map(|(_, one)| one)
 }
@@ -55,18 +55,17 @@ fn first(at: usize, one: &Descriptor) -> bool {
     descriptors().take(at).all(|other| other.command != one.command)
 }
 
-/// What an engine is called on pages: by its name in stored runs, and the version that it reported, if that
-/// is known.
+/// Title of an engine on pages: from its name in stored runs and its version, if known.
 #[must_use]
 pub fn title<'a>(name: &'a str, version: &str) -> &'a str {
     let found = descriptors().find(|one| one.name == name);
     found.map_or(name, |one| one.title_of(version))
 }
 
-/// Sets a variable of a server supplied by the user back; the dsn names the engine.
+/// Restores a variable of the user's server; the dsn names the engine.
 ///
 /// # Errors
-/// The server's message, or that no engine has servers of this scheme.
+/// The server's message, or that no engine has this scheme.
 pub fn restore(dsn: &str, name: &str, value: &str) -> Result<(), String> {
     let scheme = dsn.split_once("://").map_or("", |(scheme, _)| scheme);
     let found = ENGINES.iter().find(|one| one.descriptor.server == Some(scheme));

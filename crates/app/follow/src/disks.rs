@@ -1,6 +1,6 @@
-//! What the host's disks do, as the kernel counts it.
+//! Activity of the host's disks, from kernel counters.
 //!
-//! Invariant: rates are between two looks.
+//! Invariant: rates are between two samples.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use std::time::Instant;
 /// Bytes of a sector in the kernel's counts, whatever the disk's are.
 const SECTOR: u64 = 512;
 
-/// What one disk did between two looks, a second.
+/// Activity of one disk per second, between two samples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Traffic {
     /// Its name, as in /dev.
@@ -21,21 +21,21 @@ pub struct Traffic {
     pub read_bytes: f64,
     /// Bytes written.
     pub written_bytes: f64,
-    /// Share of the time in which it had something to do.
+    /// Busy share of the time.
     pub busy: f64,
 }
 
 /// Reads, sectors read, writes, sectors written, milliseconds busy.
 type Counts = [u64; 5];
 
-/// Looks at the counters.
+/// Samples the counters.
 #[derive(Debug, Default)]
 pub struct Disks {
     last: Option<(Instant, HashMap<String, Counts>)>,
 }
 
 impl Disks {
-    /// What each disk did since the last look, those with the most bytes first; idle ones are left out.
+    /// Activity of each disk since the last sample, most bytes first; idle disks are left out.
     pub fn look(&mut self) -> Vec<Traffic> {
         let text = std::fs::read_to_string("/proc/diskstats").unwrap_or_default();
         let whole = |name: &str| std::path::Path::new("/sys/block").join(name).exists();

@@ -1,9 +1,8 @@
-//! What is running in a run, for whoever looks.
+//! The live state of a run, for watchers.
 //!
-//! The run keeps a [`Live`] document in memory and gives it to whoever connects to a socket in its folder:
-//! nothing is written while it is measured, and it costs nothing while nobody looks. [`Screen`] draws it on
-//! a terminal. Invariants: only the user of the run (and root) can connect; a reader that hangs holds up
-//! nothing.
+//! The run keeps a [`Live`] document in memory and sends it to whoever connects to a socket in its folder:
+//! nothing is written while it measures, and nothing is spent while nobody watches. [`Screen`] draws it on a
+//! terminal. Invariants: only the run's user (and root) can connect; a stuck reader delays nothing.
 
 mod disks;
 mod line;

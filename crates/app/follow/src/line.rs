@@ -1,8 +1,8 @@
-//! The line to a run in progress: a socket in its folder.
+//! The socket of a run in progress, in its folder.
 //!
-//! A thread gives the document to each who connects, and closes. Invariants: the socket is of its user
-//! alone (mode 0600 before it listens); who connects and does not read is left after half a second; it goes
-//! when the run does.
+//! A thread sends the document to each connection and closes it. Invariants: only its user can connect (mode
+//! 0600 before it listens); a reader that does not read is dropped after half a second; the socket is removed
+//! with the run.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -23,18 +23,18 @@ use crate::live::Live;
 
 /// Name in the run folder.
 const NAME: &str = ".live";
-/// Who does not read for so long is left.
+/// Time limit for a reader.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// A run that answers later than this has hung.
+/// Time limit for an answer; a slower run is stuck.
 const ANSWERS_IN: Duration = Duration::from_secs(5);
-/// Who may wait to be told.
+/// Maximum number of waiting connections.
 const WAITING_MAX: i32 = 128;
 /// Longest document.
 const LONGEST: usize = 4 << 20;
-/// Runs that are asked side by side; each may take a document of memory.
+/// Runs queried in parallel; each may take a document of memory.
 const ASKED_AT_ONCE: usize = 16;
 
-/// The end that tells.
+/// The sending end.
 #[derive(Debug)]
 pub struct Line {
     folder: Folder,
@@ -42,7 +42,7 @@ pub struct Line {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A run folder, held: it may be renamed, and a path in a socket's address has 107 bytes at most.
+/// An open run folder: it may be renamed, and a socket path has at most 107 bytes.
 #[derive(Debug)]
 struct Folder(OwnedFd);
 
@@ -57,10 +57,10 @@ impl Folder {
         PathBuf::from(format!("/proc/self/fd/{}/{NAME}", self.0.as_raw_fd()))
     }
 
-    /// A socket that listens only when its user alone may connect.
+    /// A socket that listens only once its mode restricts it to its user.
     fn listen(&self) -> io::Result<UnixListener> {
         let address = self.address();
-        // Of a run that was killed; whoever has the lock of the folder is the only one that tells.
+        // Left by a killed run; only the holder of the folder's lock serves.
         match std::fs::symlink_metadata(&address) {
             Ok(facts) if !facts.file_type().is_socket() => {
                 return Err(io::ErrorKind::AlreadyExists.into());
@@ -94,10 +94,10 @@ impl Folder {
 }
 
 impl Line {
-    /// Tells `live` to whoever asks in `folder`, of which this process has the lock.
+    /// Serves `live` in `folder`, whose lock this process holds.
     ///
     /// # Errors
-    /// Where the folder takes no socket; the run continues without one.
+    /// If the folder takes no socket; the run continues without one.
     pub fn open(folder: &Path, live: Arc<Mutex<Live>>) -> io::Result<Self> {
         let folder = Folder::open(folder)?;
         let listener = folder.listen()?;
@@ -108,23 +108,23 @@ impl Line {
     }
 }
 
-/// Gives the document to each who connects, until it is over.
+/// Sends the document to each connection until the end.
 fn tell(listener: &UnixListener, live: &Mutex<Live>, over: &AtomicBool) {
     for stream in listener.incoming() {
         if over.load(Ordering::SeqCst) {
             break;
         }
         let Ok(mut stream) = stream else {
-            // Descriptors may be scarce for a while; this thread must not keep a processor busy.
+            // Descriptors may be scarce for a while; do not spin.
             std::thread::sleep(PATIENCE);
             continue;
         };
         let document = live.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // Who does not read holds up nobody else; where no thread is to be had he is not told.
+        // A slow reader must not delay others; without a thread it gets nothing.
         let _ = std::thread::Builder::new().spawn(move || {
             let text = serde_json::to_vec(&document).unwrap_or_default();
             let told = stream.set_write_timeout(Some(PATIENCE));
-            // Who went away wanted no more.
+            // A closed connection is fine.
             let _ = told.and_then(|()| stream.write_all(&text));
         });
     }
@@ -159,12 +159,12 @@ fn answer(mut stream: UnixStream, time: Duration) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What a list shows of a run that is running.
+/// Summary of a running study in a list.
 #[derive(Debug, Clone, Deserialize)]
 pub struct LiveSummary {
     /// Name of the study.
     pub study: String,
-    /// What it asks.
+    /// Its question.
     pub question: String,
     /// Trials of the run.
     pub trials: usize,
@@ -172,15 +172,15 @@ pub struct LiveSummary {
     pub done: usize,
 }
 
-/// The document of the run in `folder`; none where none is running.
+/// The document of the run in `folder`; `None` if none is running.
 ///
 /// # Errors
-/// Where somebody answers and sends no document, or may not be asked.
+/// If the peer sends no document, or may not be asked.
 pub fn ask(folder: &Path) -> io::Result<Option<Live>> {
     ask_within(folder, ANSWERS_IN)
 }
 
-/// Summaries of the runs in many folders, asked side by side for at most `time` in all; an error where a run
+/// Summaries of the runs in many folders, queried in parallel for at most `time` in total; an error if a run
 /// did not answer.
 #[must_use]
 pub fn ask_all(folders: &[PathBuf], time: Duration) -> Vec<io::Result<Option<LiveSummary>>> {
@@ -284,7 +284,7 @@ mod tests {
         assert!(ask_all(&folders, time).iter().all(|one| matches!(one, Ok(None))));
     }
 
-    /// A link to somebody's socket, which says nothing, would hold up who looks at the list.
+    /// A link to a silent socket must not delay the list.
     #[test]
     fn a_socket_elsewhere_is_none_of_the_run() {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -295,7 +295,7 @@ mod tests {
         assert!(listener.accept().is_err(), "nobody connected");
     }
 
-    /// A killed run leaves its socket; a file of somebody else is not removed for one.
+    /// A killed run leaves its socket; another user's file must not be removed instead.
     #[test]
     fn a_socket_that_was_left_is_replaced_and_a_file_is_not() {
         let dir = tempfile::tempdir().unwrap();

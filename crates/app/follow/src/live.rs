@@ -1,6 +1,6 @@
 //! The document of a run in progress.
 //!
-//! Invariant: its size has a bound, however long the run.
+//! Invariant: its size is bounded, however long the run.
 
 use std::collections::VecDeque;
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use stats::{Phase, Spread, Summary};
 use units::Nanos;
 
-/// Intervals of the present trial that are kept.
+/// Number of intervals kept of the current trial.
 const INTERVALS_MAX: usize = 240;
-/// Results and notes that are kept.
+/// Number of results and notes kept.
 const LINES_MAX: usize = 30;
 
 /// A run in progress.
@@ -20,17 +20,17 @@ pub struct Live {
     pub schema: u32,
     /// Name of the study.
     pub study: String,
-    /// What it asks.
+    /// Its question.
     pub question: String,
     /// Process that runs it.
     pub process: u32,
     /// Trials of the run.
     pub trials: usize,
-    /// Those that have ended.
+    /// Number of ended trials.
     pub done: usize,
     /// Estimated seconds left.
     pub seconds_left: f64,
-    /// What it does besides a trial: `loading 3 of 10 records`; may be empty.
+    /// Activity besides a trial: `loading 3 of 10 records`; may be empty.
     pub doing: String,
     /// The present trial; of a race all of them.
     pub running: Vec<LiveTrial>,
@@ -45,9 +45,9 @@ pub struct LiveTrial {
     pub number: u32,
     /// Experiment, stack and engine.
     pub name: String,
-    /// What varies.
+    /// Parameters that vary.
     pub point: String,
-    /// Its intervals, all clients together, the last one last and perhaps not whole.
+    /// Its intervals over all clients; the last may be incomplete.
     pub intervals: VecDeque<LiveInterval>,
 }
 
@@ -64,7 +64,7 @@ pub struct LiveInterval {
     pub ops: u64,
     /// Sum of their response times, nanoseconds.
     pub latency_sum_ns: u64,
-    /// Buckets of `stats::Spread` that have something, with their counts.
+    /// Non-empty buckets of `stats::Spread`, with their counts.
     pub times: Vec<(usize, u32)>,
 }
 
@@ -90,7 +90,7 @@ impl Live {
         self.running.iter_mut().find(|one| one.number == number)
     }
 
-    /// Says a line.
+    /// Adds a line.
     pub fn say(&mut self, line: String) {
         self.said.push_back(line);
         while self.said.len() > LINES_MAX {
@@ -100,7 +100,7 @@ impl Live {
 }
 
 impl LiveTrial {
-    /// Adds what one client did in an interval to what the others did in it.
+    /// Adds one client's interval to the sum.
     pub fn add(&mut self, summary: &Summary) {
         if summary.phase == Phase::Drain {
             return;
@@ -127,13 +127,13 @@ impl LiveTrial {
         }
     }
 
-    /// The intervals that are likely to be whole: a client may still be about to tell its part of the last.
+    /// Intervals that are likely complete: a client may not have reported its part of the last.
     #[must_use]
     pub fn whole(&self) -> impl DoubleEndedIterator<Item = &LiveInterval> + ExactSizeIterator {
         self.intervals.iter().take(self.intervals.len().saturating_sub(1))
     }
 
-    /// Spread of the last `count` whole intervals.
+    /// Spread of the last `count` complete intervals.
     #[must_use]
     pub fn recent(&self, count: usize) -> Spread {
         let mut spread = Spread::default();
@@ -141,7 +141,7 @@ impl LiveTrial {
         spread
     }
 
-    /// Instant until which it is reported.
+    /// Time up to which it reports.
     #[must_use]
     pub fn at(&self) -> Nanos {
         Nanos(self.intervals.back().map_or(0, |one| one.end_ns))

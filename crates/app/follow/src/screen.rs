@@ -1,7 +1,7 @@
-//! The document of a run, drawn on a terminal.
+//! Draws the document of a run on a terminal.
 //!
-//! Invariants: what is drawn fits the terminal, from 40 columns and 10 rows on; shades are characters, so
-//! that nothing is lost without colours.
+//! Invariants: the drawing fits the terminal from 40 columns and 10 rows; shades are characters, so nothing
+//! is lost without colours.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -14,7 +14,7 @@ use units::{Nanos, human_count};
 use crate::disks::Traffic;
 use crate::live::{Live, LiveTrial};
 
-/// Whole intervals that percentiles are of.
+/// Number of complete intervals behind percentiles.
 const RECENT: usize = 10;
 /// Buckets of the heat map's rows: an octave.
 const OF_ROW: usize = 4;
@@ -31,7 +31,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// With colours, unless the user wants none (NO_COLOR).
+    /// With colours, unless NO_COLOR is set.
     #[must_use]
     pub const fn new(colours: bool) -> Self {
         Self { colours }
@@ -45,7 +45,7 @@ impl Screen {
         if self.colours { Style::new().fg(Color::DarkGray) } else { Style::new() }
     }
 
-    /// Draws `live`, and below it what the disks do and how to leave.
+    /// Draws `live`, disk activity and key help.
     pub fn draw(self, frame: &mut Frame<'_>, live: &Live, disks: &[Traffic], leave: &str) {
         let area = frame.area();
         let disk_rows = if area.height >= 20 { 2 } else { 0 };
@@ -137,7 +137,7 @@ impl Screen {
         let low = ends.iter().map(|(low, _)| *low).min();
         let high = ends.iter().map(|(_, high)| *high).max();
         let (Some(low), Some(high)) = (low, high) else { return };
-        // What has no row of its own is drawn in the last.
+        // Rows without space are dropped into the last one.
         let rows = usize::from(area.height).min(high - low + 1);
         let mut lines = Vec::with_capacity(rows);
         for row in 0..rows {
@@ -165,14 +165,14 @@ impl Screen {
     }
 }
 
-/// The last whole intervals.
+/// The last complete intervals.
 fn last(trial: &LiveTrial, count: usize) -> impl Iterator<Item = &crate::live::LiveInterval> {
     let whole = trial.whole();
     let skipped = whole.len().saturating_sub(count);
     whole.skip(skipped)
 }
 
-/// What a trial does now, in two lines.
+/// The state of a trial, in two lines.
 fn words_of(trial: &LiveTrial, doing: &str) -> Vec<String> {
     let Some(now) = trial.whole().last() else {
         let doing = if doing.is_empty() { "begins" } else { doing };
@@ -194,7 +194,7 @@ fn words_of(trial: &LiveTrial, doing: &str) -> Vec<String> {
     ]
 }
 
-/// A run in one line, where there is no screen.
+/// A run in one line, for output without a screen.
 #[must_use]
 pub fn line_of(live: &Live) -> String {
     let now = match live.running.first() {

@@ -1,6 +1,6 @@
-//! A watcher that keeps the document of its run and hands every event on.
+//! A watcher that maintains the document of its run and forwards every event.
 //!
-//! Invariant: a run that cannot be looked at runs all the same.
+//! Invariant: a run whose document cannot be served runs all the same.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,7 +10,7 @@ use study::Trial;
 use crate::line::Line;
 use crate::live::{Live, LiveTrial};
 
-/// Watches for another watcher, and for whoever connects.
+/// Forwards events to another watcher and to connected readers.
 pub struct Telling {
     inner: Box<dyn Watcher>,
     live: Arc<Mutex<Live>>,

@@ -1,6 +1,6 @@
-//! The answer in words: what the first screen says before any picture.
+//! The answer of a run: the sentences of the first screen.
 //!
-//! Every sentence is made from figures of the run and names its source. Invariant: says nothing that the
+//! Every sentence is made from figures of the run and names its source. Invariant: states nothing that the
 //! run did not measure or predict.
 
 use archive::{Run, TrialOutcome, TrialRecord};
@@ -20,7 +20,7 @@ pub(crate) struct Answer {
     pub headline: String,
     /// The second line; may be empty.
     pub lead: String,
-    /// What makes its figures less reliable.
+    /// Warnings about its figures.
     pub doubts: Vec<Warning>,
     /// More, most important first.
     pub points: Vec<String>,
@@ -29,7 +29,7 @@ pub(crate) struct Answer {
 /// More tests than this are reported together only.
 const TESTS_TOLD: usize = 8;
 
-/// The answer in one sentence, for a terminal, and what makes its figures less reliable.
+/// The answer in one sentence, for a terminal, and its warnings.
 #[must_use]
 pub fn headline(run: &Run) -> (String, Vec<String>) {
     let answer = answer(run, &decisions(run));
@@ -39,11 +39,11 @@ pub fn headline(run: &Run) -> (String, Vec<String>) {
 /// Writes the answer for one run.
 pub(crate) fn answer(run: &Run, decisions: &[Decision<'_>]) -> Answer {
     let mut own = run.study.answer.map_or_else(Vec::new, |question| answering(run, question));
-    // A race is run to see who wins it.
+    // The winner of a race is its answer.
     if own.is_empty() {
         own = databases::races(run);
     }
-    // The first decision of each engine: the table has the others.
+    // The first decision of each engine; the table has the others.
     let mut engines: Vec<&str> = Vec::new();
     let decided = decisions.iter().filter(|one| {
         let engine = one.first().engine.as_str();
@@ -95,7 +95,7 @@ fn joined(findings: &[Finding]) -> String {
     findings.iter().map(Finding::to_string).collect::<Vec<_>>().join(" ")
 }
 
-/// What answers the question of a study; nothing where its trials do not.
+/// The finding that answers a study's question; `None` if its trials do not.
 fn answering(run: &Run, question: Question) -> Vec<Finding> {
     match question {
         Question::Growth => blocks::knees(run),

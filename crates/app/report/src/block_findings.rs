@@ -16,7 +16,7 @@ const P50: &str = "latency_p50";
 const P99: &str = "latency_p99";
 const READS: Ops = Ops::Only(OpClass::Read);
 const WRITES: Ops = Ops::Only(OpClass::Write);
-/// Share of the highest rate at which a queue depth counts as enough.
+/// Share of the highest rate at which a queue depth counts as sufficient.
 const ENOUGH: f64 = 0.95;
 /// Open loops that are reported.
 const AT_RATES: usize = 4;
@@ -45,7 +45,7 @@ fn load(group: &Group<'_>) -> String {
     format!("{threads}depth {}", depth_of(group))
 }
 
-/// What each stack reaches, at the lowest queue depth that reaches nearly the most.
+/// The rate of each stack at the lowest queue depth that nearly reaches its peak.
 pub(crate) fn peak_rates(run: &Run) -> Vec<Finding> {
     let all = groups(run);
     let reads = |group: &&Group<'_>| {
@@ -95,7 +95,7 @@ pub(crate) fn writes(run: &Run) -> Vec<Finding> {
     .collect()
 }
 
-/// Times in open loops, where nothing else was measured.
+/// Latencies of open loops, if nothing else was measured.
 pub(crate) fn at_rates(run: &Run) -> Vec<Finding> {
     let of = |group: &Group<'_>| {
         let ops = match group.classes().as_slice() {
@@ -144,7 +144,7 @@ pub(crate) fn knees(run: &Run) -> Vec<Finding> {
     found
 }
 
-/// What writes do to the 99th percentile of reads; of several mixes, the worst.
+/// The effect of writes on p99 read latency; the worst of several mixes.
 pub(crate) fn mixes(run: &Run) -> Vec<Finding> {
     let all = groups(run);
     let mut worst: Vec<(Estimate, &Group<'_>)> = Vec::new();
@@ -163,7 +163,7 @@ pub(crate) fn mixes(run: &Run) -> Vec<Finding> {
     let of = |(p99, group): &(Estimate, &Group<'_>)| {
         let reads = group.first.point.get("read_share").and_then(|one| one.parse::<Share>().ok());
         let writes = reads.map_or(0.0, |share| 100.0 - share.percent());
-        // The same without writes, where that ran.
+        // The same job without writes, if it ran.
         let alone = all.iter().find(|other| {
             let mut point = group.first.point.clone();
             point.insert("read_share".into(), "100%".into());
@@ -183,7 +183,7 @@ pub(crate) fn mixes(run: &Run) -> Vec<Finding> {
     worst.iter().map(of).collect()
 }
 
-/// One request, large requests, many requests: what each stack reaches.
+/// Latency of one request, throughput and IOPS of each stack.
 pub(crate) fn devices(run: &Run) -> Vec<Finding> {
     let all = groups(run);
     let single = single_depth(run, READS);
@@ -237,7 +237,7 @@ pub(crate) fn read_tails(run: &Run) -> Vec<Finding> {
     all.iter().filter(alike).filter_map(of).collect()
 }
 
-/// What making writes durable takes.
+/// The cost of durable writes.
 pub(crate) fn flushes(run: &Run) -> Vec<Finding> {
     let flushes = Ops::Only(OpClass::Sync);
     let mut stacks: Vec<String> = Vec::new();
@@ -266,7 +266,7 @@ pub(crate) fn flushes(run: &Run) -> Vec<Finding> {
     found
 }
 
-/// Which ratings of ACT passed, by stack and phase.
+/// The ACT ratings passed, by stack and phase.
 pub(crate) fn ratings(run: &Run) -> Vec<Finding> {
     let tests = act_tests(run);
     let all = groups(run);

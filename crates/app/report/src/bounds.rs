@@ -1,7 +1,7 @@
-//! What of a large run stands on its page: what matters most, and a count of the rest.
+//! Which parts of a large run are on its page: the most important ones, and a count of the rest.
 //!
-//! Invariants: a page is at most about two million bytes, however many trials the run has; what is left out
-//! is counted, and the command that prints it is named. A run of ordinary size has all of it.
+//! Invariants: a page is at most about two million bytes, however many trials the run has; omissions are
+//! counted, with the command that prints them. A run of ordinary size is complete.
 
 use archive::{TrialOutcome, TrialRecord};
 use serde::Serialize;
@@ -17,7 +17,7 @@ const TRIALS_MAX: usize = 500;
 /// Bytes of everything that is drawn, at most.
 const DRAWN_MAX: usize = 620_000;
 
-/// How much a figure says of its run: the least first.
+/// Importance of a figure: lowest first.
 fn rank(figure: &Figure) -> u8 {
     match figure.metric.as_ref() {
         _ if figure.source == Source::Published => 0,
@@ -30,7 +30,7 @@ fn rank(figure: &Figure) -> u8 {
     }
 }
 
-/// The first `most` of `all` by `rank`, in the order in which they stood.
+/// The first `most` of `all` by `rank`, in their original order.
 fn chosen<T, R: Ord>(all: &[T], most: usize, rank: impl Fn(&T) -> R) -> Vec<&T> {
     let mut places: Vec<usize> = (0..all.len()).collect();
     if all.len() > most {
@@ -46,12 +46,12 @@ pub(crate) fn rows(figures: &[Figure]) -> Vec<&Figure> {
     chosen(figures, ROWS_MAX, rank)
 }
 
-/// The trials that have a row: what did not go well first.
+/// The trials that get a row: problems first.
 pub(crate) fn trials(trials: &[TrialRecord]) -> Vec<&TrialRecord> {
     chosen(trials, TRIALS_MAX, |trial| trial.outcome == TrialOutcome::Complete)
 }
 
-/// Takes charts off that have no room; gives how many.
+/// Removes charts beyond the page's limit; returns how many.
 pub(crate) fn fit(drawn: &mut [Charts]) -> usize {
     let mut room = DRAWN_MAX;
     let mut left_out = 0;

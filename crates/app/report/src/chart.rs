@@ -1,4 +1,4 @@
-//! Charts as plain numbers: what the page's script is given.
+//! Charts as plain numbers, for the page's script.
 //!
 //! Invariant: a line has one source.
 
@@ -20,13 +20,13 @@ pub(crate) struct Charts {
     pub sweeps: Vec<Sweep>,
     /// Rate over time.
     pub series: Vec<Chart>,
-    /// What databases counted of themselves, over the same time.
+    /// Counters of databases, over the same time.
     pub inside: Vec<Chart>,
-    /// Where the time of a transaction goes, over the same time.
+    /// Stages of transactions, over the same time.
     pub phases: Vec<Chart>,
     /// Of races, the rates until each is done.
     pub races: Vec<Chart>,
-    /// Charts and lines beyond what one can look at.
+    /// Number of charts and lines that were left out.
     #[serde(skip)]
     pub left_out: usize,
 }
@@ -67,7 +67,7 @@ pub(crate) struct Sweep {
 const CONSTANT: f64 = 0.03;
 
 impl Chart {
-    /// Whether none of its lines goes anywhere.
+    /// Whether all of its lines are constant.
     pub fn is_flat(&self) -> bool {
         let flat = |line: &ChartLine| {
             let values = || line.points.iter().map(|point| point[1]);
@@ -97,11 +97,11 @@ const MAKERS: [&str; 14] = [
     "Azure ",
 ];
 
-/// The model of a drive or volume, without maker, capacity and what stands in parentheses: `P4800X`,
-/// `990 Pro`, `gp3 base`. Provenance has the whole title.
+/// The model of a drive or volume, without vendor, capacity and bracketed parts: `P4800X`, `990 Pro`, `gp3
+/// base`. Provenance shows the full title.
 pub(crate) fn short(title: &str) -> &str {
     let plain = title.split(" (").next().filter(|short| !short.trim().is_empty()).unwrap_or(title);
-    // What a layer is made of is a sentence, not a model.
+    // A description of layers is a sentence, not a model.
     if plain.contains([':', ',']) || plain.contains(" of ") || plain.contains(" over ") {
         return plain;
     }
@@ -112,7 +112,7 @@ pub(crate) fn short(title: &str) -> &str {
     let words: Vec<&str> = model.rsplitn(3, ' ').collect();
     match words.as_slice() {
         ["GB" | "TB", size, rest] if size.parse::<f64>().is_ok() => rest,
-        // Nothing of it names a model: `Samsung SSD`, `Intel SSD 1 TB`.
+        // No model is left: `Samsung SSD`, `Intel SSD 1 TB`.
         ["GB" | "TB", _] | ["SSD" | "DC" | "disk" | "drive" | ""] => plain,
         _ => model,
     }

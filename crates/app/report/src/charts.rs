@@ -1,4 +1,4 @@
-//! What the page's script draws: curves, spectra and time series as plain numbers.
+//! Curves, spectra and time series as plain numbers, for the page's script.
 //!
 //! Invariants: a series has one source; a spectrum ends where the samples end.
 
@@ -35,7 +35,7 @@ pub(crate) fn charts(run: &Run) -> Charts {
             of_it.iter().copied().filter(|group| !is_sql(group.first)).collect();
         charts.sweeps.extend(sweeps(&hues, title, &others, &mut charts.left_out));
         charts.sweeps.extend(sql_sweeps(&hues, title, &of_it));
-        // More lines than these nobody can tell apart.
+        // More lines than these cannot be told apart.
         charts.inside.extend(inside(&hues, title, &of_it[..of_it.len().min(COUNTER_LINES_MAX)]));
         for class in OpClass::ALL {
             let mut shown = last_points(&of_it, Ops::Only(class));
@@ -52,7 +52,7 @@ pub(crate) fn charts(run: &Run) -> Charts {
                 title: title.clone(),
                 lines: shown.iter().map(|group| spectrum(&hues, group, class)).collect(),
             });
-            // The rates of a transaction's statements are its own rate times their number.
+            // A statement's rate is the transaction's rate times a constant.
             if !class.is_statement() {
                 charts.series.push(Chart {
                     title,
@@ -100,7 +100,7 @@ fn plural(class: OpClass) -> &'static str {
     }
 }
 
-/// Of each stack and engine, the group with the most in flight that has operations of that kind.
+/// The deepest group of each stack and engine with operations of a class.
 fn last_points<'a, 'b>(groups: &[&'a Group<'b>], ops: Ops) -> Vec<&'a Group<'b>> {
     let mut last: Vec<&'a Group<'b>> = Vec::new();
     for group in groups.iter().copied().filter(|group| group.classes().contains(&ops)) {
@@ -176,7 +176,7 @@ fn curve_charts(run: &Run, hues: &Hues) -> (Vec<Chart>, usize) {
 fn spectrum(hues: &Hues, group: &Group<'_>, class: OpClass) -> ChartLine {
     let latency = group.latency(Ops::Only(class));
     let mut points = Vec::new();
-    // From the median (1 in 2) on: what lies below it is of no interest on this axis.
+    // From the median (1 in 2) up; lower percentiles are of no interest here.
     let steps = (2..=SPECTRUM_STEPS).map(|step| 10f64.powf(f64::from(step) / 4.0));
     for one_in in std::iter::once(2.0).chain(steps) {
         if latency.len() as f64 / one_in < SAMPLES_BEYOND_MIN as f64 {
@@ -193,7 +193,7 @@ fn spectrum(hues: &Hues, group: &Group<'_>, class: OpClass) -> ChartLine {
     }
 }
 
-/// A chart a counter that is ever more than nothing, a line a group.
+/// One chart per counter that is ever above zero, one line per group.
 fn inside(hues: &Hues, title: &str, groups: &[&Group<'_>]) -> Vec<Chart> {
     let samples = groups.iter().flat_map(|group| &group.first.result.counters);
     let told = samples.flat_map(|sample| &sample.values).filter(|(_, value)| **value > 0.0);

@@ -1,7 +1,6 @@
-//! Tables of columns as files: CSV, JSON, Parquet.
+//! Column tables as files: CSV, JSON, Parquet.
 //!
-//! Invariants: the same rows in each; text that a spreadsheet would take for a formula is text. What it is
-//! not: a choice of what is in them.
+//! Invariants: the same rows in each format; text that a spreadsheet would take for a formula stays text.
 
 use std::sync::Arc;
 
@@ -63,10 +62,10 @@ pub fn columns_json(name: &str, table: &Table) -> String {
     Value::Object(document).to_string()
 }
 
-/// A Parquet file. Columns are optional where a value may be missing; compressed with zstd.
+/// Returns a Parquet file, compressed with zstd. Columns that can lack values are optional.
 ///
 /// # Errors
-/// The words of its writer; none is known to happen in memory.
+/// The writer's message; none is known for memory.
 pub fn columns_parquet(table: &Table) -> Result<Vec<u8>, String> {
     let made = || -> Result<Vec<u8>, ParquetError> {
         let fields = table.columns.iter().map(|(name, cells)| field(name, cells).map(Arc::new));
@@ -111,7 +110,7 @@ fn write_column(
     cells: &Cells,
     rows: std::ops::Range<usize>,
 ) -> Result<(), ParquetError> {
-    // 1 where there is a value.
+    // 1 for a value, 0 for a missing one.
     fn levels<T>(all: &[Option<T>]) -> Vec<i16> {
         all.iter().map(|one| i16::from(one.is_some())).collect()
     }

@@ -1,7 +1,6 @@
-//! A comparison in words: the first sentence, a line a figure, what to do where nothing can be told.
+//! A comparison in words: first sentence, one line per figure, advice.
 //!
-//! Invariant: the difference stands before the verdict's reason, and no verdict without its interval. What
-//! it is not: the verdicts.
+//! Invariant: the difference precedes the verdict's reason, and no verdict is shown without its interval.
 
 use analysis::compared::{Comparison, Question, Refused, Row, Verdict, runs};
 use archive::Run;
@@ -16,15 +15,15 @@ pub struct CompareRow {
     pub verdict: &'static str,
     /// `-4.9 %`.
     pub difference: String,
-    /// `-5.9 to -3.9 %`; a dash where there is none.
+    /// `-5.9 to -3.9 %`; a dash without an interval.
     pub interval: String,
     /// Experiment, stack and point.
     pub place: String,
     /// Operations and metric.
     pub figure: String,
-    /// Both values, with their sources where those differ.
+    /// Both values, with their sources if they differ.
     pub values: String,
-    /// Pairs or runs, and what this many would find; or why nothing is judged.
+    /// Number of pairs or runs and the difference that they would detect; or why it is not judged.
     pub basis: String,
 }
 
@@ -33,23 +32,23 @@ pub struct CompareRow {
 pub struct CompareView {
     /// The answer.
     pub sentence: String,
-    /// Which is which, and how they ran.
+    /// Which side is which, and how they ran.
     pub about: String,
     /// The worst first.
     pub rows: Vec<CompareRow>,
-    /// What was accepted, what spoils figures, what one alone has.
+    /// Accepted mismatches, warnings, and figures of one side only.
     pub notes: Vec<String>,
-    /// More repetitions that would tell; empty where none are needed.
+    /// Advice for conclusive results; empty if none is needed.
     pub advice: String,
 }
 
-/// Rows that a page has.
+/// Maximum rows of a page.
 const ROWS_MAX: usize = 200;
 
 /// The comparison of a page of two runs.
 #[derive(Debug, Serialize)]
 pub(crate) struct Compared {
-    /// What was found; none where it was refused.
+    /// The comparison; `None` if it was refused.
     view: Option<CompareView>,
     /// Rows without a place.
     left: usize,
@@ -58,14 +57,14 @@ pub(crate) struct Compared {
 }
 
 impl Compared {
-    /// What was found.
+    /// Its first sentence.
     pub(crate) fn sentence(&self) -> Option<&str> {
         self.view.as_ref().map(|view| view.sentence.as_str())
     }
 }
 
-/// Two runs of one study on a page are compared; one has its decisions, of three nobody knows which with
-/// which, and two studies were joined to be read together.
+/// Compares two runs of one study on a page. A single run has decisions, three runs have no obvious pairs,
+/// and different studies were joined to be read together.
 pub(crate) fn compared(all: &[Run]) -> Option<Compared> {
     let [first, second] = all else { return None };
     if first.study.name != second.study.name {
@@ -85,7 +84,7 @@ pub(crate) fn compared(all: &[Run]) -> Option<Compared> {
     }
 }
 
-/// Differences that are named of those for which a comparison is refused.
+/// Number of mismatches named in a refusal.
 const NAMED_MAX: usize = 4;
 
 fn refused_text(refused: &Refused) -> String {
@@ -231,7 +230,7 @@ fn row_view(row: &Row, turns: bool) -> CompareRow {
     }
 }
 
-/// Repetitions that a study may have.
+/// Maximum repetitions of a study.
 const REPETITIONS_MAX: u32 = 100;
 
 fn interval(difference: &Difference) -> String {
@@ -239,7 +238,7 @@ fn interval(difference: &Difference) -> String {
     format!("{} to {}", signed(lo, hi), signed(hi, hi))
 }
 
-/// `-4.9 %`, or a factor where that or what stands with it would be a long share.
+/// `-4.9 %`, or a factor if it or its partner is a large percentage.
 fn signed(ratio: f64, largest: f64) -> String {
     match ratio {
         ratio if largest >= 2.0 => format!("\u{d7} {}", human_count(ratio)),

@@ -1,6 +1,6 @@
-//! One job on several storages: the sentence that compares the best with the reference, and the second line.
+//! One job on several stacks: the sentence that compares the best with the reference, and the second line.
 //!
-//! Invariant: what is not reliable is not ranked.
+//! Invariant: unreliable results are not ranked.
 
 use analysis::Group;
 use analysis::decision::{Choice, Decision, DecisionMetric, LimitedBy, Reliability};
@@ -20,7 +20,7 @@ use crate::words::{engine_title, experiment_title, point_words, storage_words};
 /// Ratios nearer to 1 are no difference worth a headline.
 const ABOUT: f64 = 0.05;
 
-/// What a decision found, and the second line.
+/// The finding of a decision, and the second line.
 pub(crate) fn decision_finding(decision: &Decision<'_>) -> (Finding, String) {
     let here = decision.here();
     if decision.choices.len() == 1 {
@@ -87,7 +87,7 @@ fn side(choice: &Choice<'_>, counted: DecisionMetric) -> Side {
     Side::new(place(choice), value(choice, counted))
 }
 
-/// What is counted of an engine: `LMDB lookups with 4 readers`, `4 KiB random reads`.
+/// The subject of a sentence: `LMDB lookups with 4 readers`, `4 KiB random reads`.
 fn subject(group: &Group<'_>, counted: DecisionMetric) -> String {
     let noun = match counted {
         DecisionMetric::Transactions | DecisionMetric::TimeAtRate(OpClass::Transaction) => {
@@ -112,8 +112,8 @@ fn subject(group: &Group<'_>, counted: DecisionMetric) -> String {
     format!("{} {noun}{readers}{rate}", engine_title(group))
 }
 
-/// How often it ran, the interval of the ratio, and the source if nothing was measured; what differs for the
-/// reference is said.
+/// The bracket: n, the ratio's interval, and the source if it was not measured; differences of the reference
+/// included.
 fn note(choice: &Choice<'_>, here: Option<&Choice<'_>>, interval: Option<String>) -> String {
     let runs = choice.group.trials.len();
     let other = here.map_or(runs, |here| here.group.trials.len());
@@ -168,7 +168,7 @@ fn is_shaky(choice: &Choice<'_>) -> bool {
     choice.doubts.iter().filter(|kind| GRAVE.contains(kind)).count() > 1
 }
 
-/// Whether a rate moved within its own trial by as much as the two are apart, where no other runs tell.
+/// Whether a single-run rate changed within its trial by as much as the two stacks differ.
 fn moved_as_much(counted: DecisionMetric, here: &Choice<'_>, best: &Choice<'_>) -> bool {
     let apart = ratio_of(best).max(1.0 / ratio_of(best));
     let alone = best.ratio.and_then(|ratio| ratio.between_repetitions()).is_none();
@@ -210,7 +210,7 @@ fn reached(decision: &Decision<'_>, choice: &Choice<'_>) -> Finding {
     }
 }
 
-/// Every storage's number by source, what is not reliable, and what limits the reference.
+/// Values of all stacks by source, unreliable results, and the limit of the reference.
 fn second_line(decision: &Decision<'_>) -> String {
     let mut parts = Vec::new();
     for source in [Source::Measured, Source::Emulated, Source::Predicted] {

@@ -17,7 +17,7 @@ use crate::words::{engine_title, experiment_title, runs_each, storage_words};
 const STALLS_BY: &str = "stalls_by_";
 /// Groups whose stalls are reported.
 const STALLS_TOLD: usize = 3;
-/// Storages on which engines are compared.
+/// Number of stacks on which engines are compared.
 const ENGINES_ON: usize = 2;
 /// Lasting changes that are reported one by one.
 const DROPS_TOLD: usize = 3;
@@ -36,7 +36,7 @@ fn scaled(run: &Run, stack: &str) -> String {
     }
 }
 
-/// How much an engine stalls its writes, and why; the longest stalls first.
+/// Write stalls of each engine and their causes, longest first.
 pub(crate) fn stalls(run: &Run) -> Vec<Finding> {
     let stalled = |group: &Group<'_>| group.first.result.totals.get("stall_time").copied();
     let of = |group: &Group<'_>| {
@@ -50,7 +50,7 @@ pub(crate) fn stalls(run: &Run) -> Vec<Finding> {
             note: format!("{whole:.0} s including warm-up, {}", trial.source),
         })
     };
-    // A job that only reads has no writes to stall.
+    // A read-only job has no write stalls.
     let write = Ops::Only(OpClass::Write);
     let mut written: Vec<Group<'_>> =
         groups(run).into_iter().filter(|group| group.classes().contains(&write)).collect();
@@ -77,8 +77,8 @@ fn causes(trial: &TrialRecord) -> String {
     found.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// The most lookups, and the most updates, of the first engine over those of the second, on the first storage
-/// and on the first of another drive.
+/// Compares the first engine with the second by peak lookups and updates, on the first stack and the first
+/// one with another drive.
 pub(crate) fn engines(run: &Run) -> Vec<Finding> {
     let all = groups(run);
     let mut engines: Vec<&str> = Vec::new();
@@ -123,7 +123,7 @@ pub(crate) fn engines(run: &Run) -> Vec<Finding> {
     found
 }
 
-/// The drive that a stack is of and what carries it: `("p4800x", "nvmeof-rdma")`.
+/// The drive of a stack and its transport: `("p4800x", "nvmeof-rdma")`.
 fn carried(stack: &StackRecord) -> Option<(&str, &str)> {
     stack.device.strip_prefix("model:")?.split_once("-over-")
 }
@@ -134,7 +134,7 @@ fn spoiled(group: &Group<'_>) -> bool {
     group.trials.iter().any(|trial| spoils(trial).is_some() || unsteady(trial))
 }
 
-/// The share of its rate that each test keeps behind a fabric, drive by drive.
+/// The share of the local rate that each test keeps behind a fabric, by drive.
 pub(crate) fn fabrics(run: &Run) -> Vec<Finding> {
     let all = groups(run);
     let mut found = Vec::new();
@@ -159,7 +159,7 @@ pub(crate) fn fabrics(run: &Run) -> Vec<Finding> {
                     .or_else(|| group.rate(*group.classes().first()?))
             };
             let (Some(over), Some(at_home)) = (rates(group), rates(near)) else { continue };
-            // A fabric cannot make a drive faster: where either side was disturbed there is no ratio.
+            // A fabric cannot speed up a drive: if either side was disturbed there is no ratio.
             if spoiled(group) || spoiled(near) {
                 left_out += 1;
                 continue;
@@ -183,7 +183,7 @@ pub(crate) fn fabrics(run: &Run) -> Vec<Finding> {
     found
 }
 
-/// Who won each race.
+/// The winner of each race.
 pub(crate) fn races(run: &Run) -> Vec<Finding> {
     let source = |stack: &str| {
         let found = run.trials.iter().find(|trial| trial.stack == stack);
@@ -208,7 +208,7 @@ pub(crate) fn races(run: &Run) -> Vec<Finding> {
     sql::races(run).iter().filter_map(of).collect()
 }
 
-/// What memory gives on each stack: the rate with the most of the data in memory over that with the least.
+/// The gain from memory on each stack: rate with the largest buffer pool over that with the smallest.
 pub(crate) fn memory(run: &Run) -> Vec<Finding> {
     let all = panels(run);
     let panel = all.iter().find(|panel| matches!(panel.axis, AxisKind::DataOverMemory));

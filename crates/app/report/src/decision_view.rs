@@ -1,7 +1,7 @@
-//! The decision table: what each stack gave, next to what is here.
+//! The decision table: results of each stack next to the reference.
 //!
-//! A body a decision, so that sorting never mixes what is counted. Invariant: a row says its source, and
-//! what may be made of its number.
+//! One body per decision, so that sorting never mixes metrics. Invariant: a row shows its source and
+//! reliability.
 
 use std::collections::BTreeSet;
 
@@ -29,11 +29,11 @@ const ROWS_MAX: usize = 24;
 /// One body of the table.
 #[derive(Serialize)]
 pub(crate) struct DecisionView {
-    /// Engine and what is counted.
+    /// Engine and metric.
     title: String,
-    /// What all rows have in common.
+    /// Parameters that all rows share.
     note: String,
-    /// Marks of the axis of ratios; empty where there is nothing to compare with.
+    /// Axis marks of ratios; empty without a reference.
     axis: String,
     rows: Vec<ChoiceView>,
 }
@@ -54,9 +54,9 @@ struct ChoiceView {
     worth: String,
     /// Its ratio is not reliable.
     doubted: bool,
-    /// Its number may not: the drive was another than modelled.
+    /// The row is unreliable: emulation was inaccurate.
     unlike: bool,
-    /// What the study asked of it.
+    /// The study's objectives.
     objectives: Vec<ObjectiveView>,
     /// Numbers to sort by: value, ratio, p99 in nanoseconds.
     keys: [f64; 3],
@@ -94,7 +94,7 @@ pub(crate) fn decision_views(
     decisions.iter().take(BODIES_MAX).map(|one| view(run, one, hues, several(one))).collect()
 }
 
-/// Storages that were asked the same and have no number, since their trials failed.
+/// Stacks with the same job whose trials failed.
 fn failed_beside(run: &Run, decision: &Decision<'_>) -> Vec<String> {
     let asked = decision.here().group.first;
     let shown = |stack: &str| decision.choices.iter().any(|one| one.group.first.stack == stack);
@@ -104,7 +104,7 @@ fn failed_beside(run: &Run, decision: &Decision<'_>) -> Vec<String> {
     };
     let failed = run.trials.iter().filter(|trial| trial.outcome == TrialOutcome::Failed);
     let stacks = failed.filter(same).map(|trial| trial.stack.as_str());
-    // Two stacks may have one short name.
+    // Two stacks can have the same short name.
     let stacks: BTreeSet<&str> = stacks.filter(|stack| !shown(stack)).collect();
     let title = |stack: &&str| {
         let title = run.header.stacks.iter().find(|one| one.name == **stack);
@@ -113,7 +113,7 @@ fn failed_beside(run: &Run, decision: &Decision<'_>) -> Vec<String> {
     stacks.iter().map(title).collect()
 }
 
-/// `several`: its engine has other bodies besides, so that the experiment is named.
+/// `several`: the engine has other bodies, so the experiment is named.
 fn view(run: &Run, decision: &Decision<'_>, hues: &Hues, several: bool) -> DecisionView {
     let here = decision.here();
     let counted = decision.counted.words();
@@ -153,7 +153,7 @@ fn view(run: &Run, decision: &Decision<'_>, hues: &Hues, several: bool) -> Decis
     let alone = decision.choices.len() == 1;
     let rows = decision.choices.iter().take(ROWS_MAX).map(|one| ChoiceView {
         bar: if alone { String::new() } else { bar(one, &scale) },
-        // A ratio is worth no more than what it is of.
+        // A ratio is as reliable as its less reliable side.
         doubted: [one, here].iter().any(|one| matches!(one.standing, Reliability::Unreliable(_))),
         ..row(one, decision.counted, hues, alone)
     });
@@ -241,13 +241,13 @@ fn limited_words(limited: LimitedBy) -> String {
     }
 }
 
-/// What may be made of a choice's number, and what spoils it.
+/// Reliability and warnings of a choice.
 fn worth_words(one: &Choice<'_>) -> String {
     let spoiled = one.doubts.iter().map(|kind| kind.title().to_lowercase());
     std::iter::once(standing_words(&one.standing)).chain(spoiled).collect::<Vec<_>>().join("; ")
 }
 
-/// What may be made of a number.
+/// Reliability in words.
 pub(crate) fn standing_words(standing: &Reliability) -> String {
     match standing {
         Reliability::Measured => "measured".into(),

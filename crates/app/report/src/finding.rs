@@ -1,7 +1,7 @@
-//! What a run found: typed values, and the one sentence that reports each.
+//! Findings of a run: typed values, and the one sentence that reports each.
 //!
-//! A sentence names its subject first and has one bracket, with how often it ran and the source. What limits
-//! the reliability of a number is listed next to it (see `analysis::doubts`), not in the sentence.
+//! A sentence names its subject first and has one bracket, with n and the source. Warnings are listed next to
+//! it (see `analysis::doubts`), not in the sentence.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -40,7 +40,7 @@ pub(crate) struct Ratings {
     pub failed: Vec<u32>,
 }
 
-/// What a run found. `note` is what stands in the bracket.
+/// A finding. `note` is the text of the bracket.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Finding {
     /// One job on two storages.
@@ -53,11 +53,11 @@ pub(crate) enum Finding {
     PeakRate { storage: String, rate: f64, job: String, load: String, note: String },
     /// How far a storage can be loaded; `growth` is the latency at 95 % of its peak over the unloaded one.
     Knee { storage: String, rate: f64, job: String, growth: f64, note: String },
-    /// Reads next to writes in one job; `alone` without them.
+    /// Reads mixed with writes in one job; `alone` is p99 without writes.
     Mixed { writes: String, storage: String, alone: Option<Nanos>, p99: Nanos, note: String },
-    /// Reads of a job that may have other clients next to it.
+    /// Reads of a job that can have background clients.
     ReadTail { job: String, storage: String, p99: String, note: String },
-    /// Writes alone.
+    /// Writes only.
     Write { job: String, storage: String, p50: String, note: String },
     /// A flush after some writes.
     Flush { every: String, storage: String, p50: String, p99: String, note: String },
@@ -67,9 +67,9 @@ pub(crate) enum Finding {
     Device { storage: String, job: String, p50: String, bytes: Bytes, rate: f64, note: String },
     /// Aerospike's test.
     Act { storage: String, ratings: Ratings, note: String },
-    /// Two storages that ran the same transactions at the same time; seconds.
+    /// A race of two stacks; seconds.
     Race { transactions: f64, first: (String, f64), last: (String, f64), note: String },
-    /// What memory is worth: the ratio of the rates at two sizes of the buffer pool.
+    /// The gain from memory: the ratio of rates at two buffer pool sizes.
     Memory { most: f64, least: f64, gain: f64, storage: String, note: String },
     /// Write stalls of an engine; `share` of the time, and the engine's counters.
     Stalls { engine: String, share: f64, storage: String, causes: String, note: String },
@@ -79,7 +79,7 @@ pub(crate) enum Finding {
     Fabric { storage: String, kept: [f64; 2], least: String, note: String },
     /// A lasting change of the rate; seconds since the start.
     PerformanceDrop { storage: String, at: f64, change: String, cause: String },
-    /// Anything that has no numbers.
+    /// A text without numbers.
     Text(String),
 }
 

@@ -1,18 +1,17 @@
-//! The colour of a stack: one for each drive, the same in every chart and table of a page.
+//! Colours of stacks: one per drive, the same in every chart and table of a page.
 //!
-//! What is here (a real disk) is ink; a model has the colour of the drive that it is of, whatever stands
-//! between (a fabric, a guest, a cache). Some drives have colours of their own on every page; others take
-//! the next that the page does not use. Invariant: `0` is ink, and [`HUES`] the number of colours of the
-//! style sheet; stacks of one colour are numbered, for marks that tell them apart.
+//! Real disks are drawn in ink; a model has the colour of its drive, whatever layers it has. Some drives have
+//! fixed colours on every page; others take the next unused one. Invariant: `0` is ink, [`HUES`] the number
+//! of colours of the style sheet; stacks of one colour are numbered, for distinct marks.
 
 use std::collections::BTreeMap;
 
 use archive::{Run, StackRecord};
 
-/// Colours that the style sheet has.
+/// Number of colours in the style sheet.
 pub(crate) const HUES: usize = 8;
 
-/// Drives that have the same colour on every page.
+/// Drives with a fixed colour on every page.
 const KNOWN: [(&str, usize); 5] =
     [("p4800x", 1), ("980-pro", 2), ("s3510", 3), ("p4500", 4), ("s3520", 5)];
 
@@ -35,7 +34,7 @@ impl Hues {
                 continue;
             }
             let free = (1..HUES).rev().find(|hue| taken.values().all(|other| other != hue));
-            // More drives than colours: they repeat, and labels tell them apart.
+            // With more drives than colours they repeat; labels distinguish them.
             let hue = free.unwrap_or(1 + taken.len() % (HUES - 1));
             taken.insert(drive, hue);
         }
@@ -51,7 +50,7 @@ impl Hues {
         Self(run.header.stacks.iter().map(hue).map(numbered).collect())
     }
 
-    /// The place of a stack among those of its colour, from 0.
+    /// Index of a stack among those of its colour.
     pub fn variant(&self, stack: &str) -> usize {
         self.0.get(stack).map_or(0, |(_, variant)| *variant)
     }
@@ -62,8 +61,7 @@ impl Hues {
     }
 }
 
-/// The drive that a model is of: its name without maker and without what stands before it. None of a real
-/// device.
+/// The drive of a model: its name without vendor and layers. `None` for a real device.
 fn drive_of(stack: &StackRecord) -> Option<&str> {
     let path = stack.device.strip_prefix("model:")?;
     let name = path.rsplit('/').next().unwrap_or(path).trim_end_matches(".toml");
@@ -73,7 +71,7 @@ fn drive_of(stack: &StackRecord) -> Option<&str> {
     let name = ["cas-", "raid5-3x-"]
         .iter()
         .fold(name, |name, before| name.strip_prefix(before).unwrap_or(name));
-    // The maker is the first word of a name with more than one, unless it says what the drive is.
+    // The vendor is the first of several words, unless it names the drive.
     match name.split_once('-') {
         Some((maker, rest)) if !maker.contains(|c: char| c.is_ascii_digit()) => Some(rest),
         _ => Some(name),

@@ -1,6 +1,6 @@
-//! The three laws of Zhang et al. next to what was measured, each with its error.
+//! The three laws of Zhang et al. next to measurements, each with its error.
 //!
-//! Invariant: a law that does not hold says so where it stands.
+//! Invariant: a law that does not hold is labelled so.
 
 use std::fmt::Write;
 
@@ -20,7 +20,7 @@ const HEIGHT: f64 = 220.0;
 const BOTTOM: f64 = 22.0;
 const TOP: f64 = 10.0;
 
-/// All that a run says of them.
+/// All results about the laws in a run.
 #[derive(Serialize)]
 pub(crate) struct LawsView {
     cache: Vec<CacheView>,
@@ -76,7 +76,7 @@ struct CodecView {
     effects: Vec<String>,
 }
 
-/// The laws, or nothing where a run has no sweep that they speak of.
+/// The laws; `None` if a run has no matching sweep.
 pub(crate) fn laws_view(run: &Run, hues: &Hues) -> Option<LawsView> {
     let title = |stack: &str| {
         let found = run.header.stacks.iter().find(|one| one.name == stack);
@@ -214,7 +214,7 @@ fn granularity_row(
     }
 }
 
-/// Sizes within twice of each other are neighbours among those that were tried.
+/// Page sizes within this factor are neighbours.
 const NEIGHBOUR: f64 = 2.0;
 
 fn granularity_finding(laws: &[GranularityLaw]) -> String {

@@ -1,6 +1,6 @@
 //! Views of runs: tables, sentences and the one-file report.
 //!
-//! Invariants: what is shown carries its source; the report asks nothing of the network.
+//! Invariants: every value shows its source; the report makes no network request.
 
 mod answer;
 mod block_findings;

@@ -1,7 +1,7 @@
-//! Pages of a library of runs: the list, how one study went from run to run, a run in progress.
+//! Pages of a library of runs: the list, trends of one study, a run in progress.
 //!
-//! Invariants: as of the report, what may run and be styled is named by its hash, and nothing but the
-//! server that gave the page is asked; text is escaped.
+//! Invariants: as in the report, scripts and styles are allowed by hash, and only the page's own server is
+//! contacted; text is escaped.
 
 use std::fmt::Write;
 
@@ -32,11 +32,11 @@ pub struct Listed {
     pub headline: String,
     /// `whole`, `partial`, `running`, `unreadable`.
     pub state: &'static str,
-    /// Trials that are there, of those planned.
+    /// Finished and planned trials.
     pub trials: String,
 }
 
-/// What a page is of.
+/// Kinds of pages.
 enum Of<'a> {
     Runs(&'a [Listed]),
     Study(&'a [Trend]),
@@ -59,10 +59,10 @@ pub fn trend_page(study: &str, trends: &[Trend]) -> Result<String, ReportError> 
     made(study, &Of::Study(trends))
 }
 
-/// A run in progress, which its script follows.
+/// A run in progress, updated by its script.
 ///
 /// # Errors
-/// [`ReportError`] when the template fails.
+/// [`ReportError`] if the template fails.
 pub fn follow_page(run: &str) -> Result<String, ReportError> {
     made(run, &Of::Run)
 }
@@ -114,7 +114,7 @@ fn made(title: &str, of: &Of<'_>) -> Result<String, ReportError> {
         .map_err(failed)
 }
 
-/// Studies with more runs than one, and how many.
+/// Studies with more than one run, and their number.
 fn studies_of(runs: &[Listed]) -> Vec<(String, usize)> {
     let mut all: Vec<(String, usize)> = Vec::new();
     for run in runs.iter().filter(|run| !run.study.is_empty()) {
@@ -129,7 +129,7 @@ fn studies_of(runs: &[Listed]) -> Vec<(String, usize)> {
 
 /// Height of a picture, pixels.
 const HEIGHT: f64 = 110.0;
-/// Of that what is below the axis.
+/// Part of that below the axis.
 const BELOW: f64 = 20.0;
 
 fn view(trend: &Trend) -> TrendView {
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// A run's name and words come from folders that anybody may have made.
+    /// A run's name and texts are untrusted input.
     #[test]
     fn text_of_runs_is_escaped_and_studies_with_several_runs_have_a_trend() {
         let page = library_page("runs", &[listed("a"), listed("<i>b")]).unwrap();

@@ -1,8 +1,8 @@
 //! The report: one self-contained HTML file.
 //!
-//! A strict content-security policy names the hashes of our own style and scripts and allows nothing else,
-//! so the file can ask nothing of the network. Invariants: works from `file://`; words, first picture and
-//! tables need no script.
+//! A strict content-security policy names the hashes of our style and scripts and allows nothing else, so the
+//! file makes no network request. Invariants: works from `file://`; text, first picture and tables need no
+//! script.
 
 use archive::{Run, StackRecord};
 use base64::Engine as _;
@@ -37,7 +37,7 @@ use analysis::published::publication;
 use analysis::verdict::RunStack;
 use analysis::{Figure, figures, unit_text};
 
-/// The page could not be made; the template's own words.
+/// The page could not be rendered; the template's message.
 #[derive(Debug, thiserror::Error)]
 #[error("report: {0}")]
 pub struct ReportError(String);
@@ -54,7 +54,7 @@ const SCRIPT: &str = include_str!("../assets/report.js");
 const UPLOT_STYLE: &str = include_str!("../assets/uPlot.min.css");
 const UPLOT_SCRIPT: &str = include_str!("../assets/uPlot.iife.min.js");
 
-/// What the page shows of one run.
+/// The view of one run.
 #[derive(Serialize)]
 struct RunView<'a> {
     name: &'a str,
@@ -69,17 +69,17 @@ struct RunView<'a> {
     lead: String,
     doubts: Vec<WarningView>,
     decisions: Vec<DecisionView>,
-    /// Something ran on more than one stack.
+    /// A job ran on more than one stack.
     compares: bool,
-    /// By how many times the time of emulated drives was stretched, where it was.
+    /// Time scale of emulated drives, if any.
     stretched: Option<u32>,
     /// Whether any result counts updates that wait for a flush.
     durable: bool,
-    /// The study asks something of its stacks.
+    /// The study has objectives.
     objectives: bool,
-    /// What came of it, missed ones first.
+    /// Their results, missed ones first.
     asked: Vec<AskedView>,
-    /// Of all that was asked, how much is not listed.
+    /// Number of objectives that are not listed.
     asked_left: usize,
     parts: Vec<PartsView>,
     trust: Vec<TrustLine>,
@@ -87,12 +87,12 @@ struct RunView<'a> {
     strip: Option<StripView>,
     laws: Option<LawsView>,
     points: Vec<String>,
-    /// Who printed what, with ours next to it.
+    /// The publication that is shown next to ours.
     citation: Option<String>,
     places: Vec<PlaceTable>,
-    /// How many claims came out how.
+    /// Summary of the claims' verdicts.
     tally: String,
-    /// Cliffs with their evidence, if there are SQL trials.
+    /// Performance drops with their evidence, if there are SQL trials.
     cliffs: Option<Vec<PerformanceDrop>>,
     host: Vec<(&'static str, &'a str)>,
     stacks: Vec<StackView<'a>>,
@@ -103,18 +103,18 @@ struct RunView<'a> {
     study: String,
 }
 
-/// What spoils figures: the fact first, where it was seen in a fold.
+/// A warning: the fact first, details folded.
 #[derive(Serialize)]
 struct WarningView {
     title: &'static str,
     count: String,
     worst: String,
     places: Vec<String>,
-    /// What helps.
+    /// What to do about it.
     remedy: &'static str,
 }
 
-/// Characters of the worst case that stand on the first screen.
+/// Characters of the worst case on the first screen.
 const WORST_MAX: usize = 220;
 
 impl WarningView {
@@ -124,7 +124,7 @@ impl WarningView {
             count: doubt.count_text(),
             worst: cut(&doubt.worst, WORST_MAX),
             remedy: doubt.kind.remedy(),
-            // All of what was said, where that was cut.
+            // The full text, if it was shortened.
             places: match doubt.worst.chars().count() > WORST_MAX {
                 true => doubt.places.iter().chain([&doubt.worst]).cloned().collect(),
                 false => doubt.places.clone(),
@@ -160,10 +160,10 @@ struct Row<'a> {
     worth: String,
 }
 
-/// Makes the page for `runs`, the first of which answers the question.
+/// Renders the page for `runs`, the first of which answers the question.
 ///
 /// # Errors
-/// [`ReportError`] when the template fails.
+/// [`ReportError`] if the template fails.
 pub fn html(runs: &[Run]) -> Result<String, ReportError> {
     let failed = ReportError::of;
     let figures = figures(runs);
@@ -209,11 +209,11 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
         .map_err(|error| failed(&error))
 }
 
-/// What stands before the parts of a page of several runs.
+/// The head of a page with several runs.
 #[derive(Serialize)]
 struct Overview {
     kick: String,
-    /// What was found of both, or what they have in common.
+    /// The result of a comparison, or what the runs share.
     title: String,
     lines: Vec<OverviewLine>,
 }
@@ -226,7 +226,7 @@ struct OverviewLine {
 }
 
 impl Overview {
-    /// None for one run, which speaks for itself. `found` is what a comparison of two says.
+    /// `None` for a single run. `found` is the result of a comparison of two.
     fn of(views: &[RunView<'_>], found: Option<&str>) -> Option<Self> {
         let (first, others) = views.split_first().filter(|(_, others)| !others.is_empty())?;
         let same = |of: &dyn Fn(&RunView<'_>) -> String| {
@@ -370,7 +370,7 @@ fn run_stacks(run: &Run) -> Vec<RunStack> {
     run.header.stacks.iter().map(of).collect()
 }
 
-/// A published figure of a drive in a line: its error only where no constant has seen it.
+/// A published drive figure on one line; an error only if it is held out.
 fn checked_text(figure: &validate::CheckedFigure) -> String {
     let shape = &figure.shape;
     let order = if shape.sequential { "sequential" } else { "random" };

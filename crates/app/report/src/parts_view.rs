@@ -1,7 +1,7 @@
-//! Where the time of an operation goes: a bar a stack, on one scale.
+//! Where the time of an operation goes: one bar per stack, on one scale.
 //!
-//! The drive, and steps that wait for it, have its colour; the rest is grey. Measured is solid, emulated
-//! and predicted are hatched. Invariant: bars of one decision have one scale from zero.
+//! The drive, and stages that wait for it, have its colour; the rest is grey. Measured bars are solid,
+//! emulated and predicted ones hatched. Invariant: bars of one decision share a scale from zero.
 
 use std::fmt::Write;
 
@@ -44,7 +44,7 @@ struct PartsRow {
     parts: String,
 }
 
-/// The bars of those decisions that have any.
+/// The bars of the decisions that have stages.
 pub(crate) fn parts_views(decisions: &[Decision<'_>], hues: &Hues) -> Vec<PartsView> {
     decisions.iter().filter_map(|one| view(one, hues)).take(SHOWN_MAX).collect()
 }
@@ -144,7 +144,7 @@ fn draw(svg: &mut String, bar: &Bar<'_>, top: f64, scale: &Scale) {
             top + 35.0,
             escape(part.words()),
         );
-        // A label where it has room, on a phone too.
+        // A label if it fits, also on a phone.
         if width > label(*part).len() as f64 * LETTER + 2.0 {
             let _ = write!(
                 svg,
@@ -172,7 +172,7 @@ const fn class(part: Part) -> &'static str {
     }
 }
 
-/// Short enough to stand in a bar.
+/// A label short enough for a bar.
 const fn label(part: Part) -> &'static str {
     match part {
         Part::Cpu => "CPU",

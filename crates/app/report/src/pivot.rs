@@ -1,7 +1,7 @@
-//! Published tables in the shape that they had: rows and columns, a line a source in each cell.
+//! Published tables in their original shape: rows and columns, one line per source in each cell.
 //!
-//! Places whose names are alike up to a colon are the rows of one table. Columns are what varies of metric
-//! and job. Invariant: a cell's lines are of one printed number.
+//! Places whose names match up to a colon are rows of one table. Columns are the varying metric and job.
+//! Invariant: a cell's lines belong to one printed number.
 
 use analysis::comparing::{ClaimView, LineView, PlaceView, RowView};
 use analysis::verdict::Lies;
@@ -25,7 +25,7 @@ pub(crate) struct Pivot {
 #[derive(Debug, Serialize)]
 struct PivotRow {
     title: String,
-    /// One a column; empty where nothing was printed.
+    /// One per column; empty if nothing was printed.
     cells: Vec<Vec<LineView>>,
 }
 
@@ -33,7 +33,7 @@ struct PivotRow {
 struct ClaimRow {
     #[serde(flatten)]
     claim: ClaimView,
-    /// Where ours lies, of what is not judged, and how far from what was printed.
+    /// Position of our value if inconclusive, and how far it is from the printed one.
     lies: String,
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn place_tables(places: Vec<PlaceView>) -> Vec<PlaceTable> {
 }
 
 fn claim_row(claim: ClaimView) -> ClaimRow {
-    // A claim in words may hold of a number that is nothing like the printed one.
+    // A claim in words may hold for a number that is far from the printed one.
     let far = claim.over_printed.filter(|times| !(1.0 / FAR..=FAR).contains(times));
     let far = far.map_or_else(String::new, |times| match times >= 1.0 {
         true => format!("{}x the published value", two_digits(times)),
@@ -101,7 +101,7 @@ fn claim_row(claim: ClaimView) -> ClaimRow {
     ClaimRow { claim, lies }
 }
 
-/// Ours next to a printed number: from this many times on it is said that they are far apart.
+/// Ratio from which ours and the printed value are called far apart.
 const FAR: f64 = 2.0;
 
 fn two_digits(value: f64) -> String {
@@ -116,7 +116,7 @@ fn pivot(printed: &[Printed]) -> Pivot {
         values.len() > 1
     };
     let metrics = several(&|one| one.view.metric.as_str());
-    // Where a row names the engine, the rest of the job is the same in all of it.
+    // If a row names the engine, the rest of the job is the same for all of it.
     let of_row = |one: &Printed| {
         let same = printed.iter().filter(|other| other.row == one.row);
         let mut whats: Vec<&str> = same.map(|other| other.view.what.as_str()).collect();
@@ -159,7 +159,7 @@ fn pivot(printed: &[Printed]) -> Pivot {
     }
 }
 
-/// Columns that a page shows side by side; more are rows, where there are fewer rows.
+/// Columns shown side by side; more become rows, if there are fewer rows.
 const COLUMNS_MAX: usize = 6;
 
 /// Rows as columns and columns as rows.

@@ -1,7 +1,7 @@
-//! When the drive stops mattering: a picture a panel, a line a drive, labelled where it ends.
+//! When the drive stops mattering: one picture per panel, one labelled line per drive.
 //!
-//! Colour is the drive and dash the source; both axes are logarithmic. Invariant: a line has one source; a
-//! point is a circle whose filling says which.
+//! Colour is the drive, dash the source; both axes are logarithmic. Invariant: a line has one source; the
+//! filling of its points shows which.
 
 use std::fmt::Write;
 
@@ -17,12 +17,12 @@ use crate::words::engine_word;
 
 /// Panels that are drawn; figures have all.
 const PANELS_MAX: usize = 8;
-/// Lines of one panel; more nobody can tell apart.
+/// Maximum lines of a panel.
 const LINES_MAX: usize = 8;
 const HEIGHT: f64 = 230.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 22.0;
-/// Characters of a label; the whole of it is its title.
+/// Characters of a label; the full text is its tooltip.
 const LABEL_MAX: usize = 17;
 /// Least distance of two labels.
 const LABEL: f64 = 14.0;
@@ -97,7 +97,7 @@ fn view(run: &Run, panel: &Panel, hues: &Hues, several: bool) -> Option<ScalingV
     })
 }
 
-/// Shapes of marks around 0, and the same as a letter before a name: stacks of one drive have its colour.
+/// Marks around 0 and the matching letters: stacks of one drive share its colour.
 const SHAPES: [(&str, &str); 4] = [
     ("M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z", "\u{25cf}"),
     ("M-3.2 -3.2h6.4v6.4h-6.4z", "\u{25a0}"),
@@ -155,7 +155,7 @@ fn labels(
         let least = places.last().map_or(f64::NEG_INFINITY, |last| last + LABEL);
         places.push(y.max(least));
     }
-    // What was pushed below the picture goes up again.
+    // Labels pushed below the picture move up again.
     let mut most = HEIGHT - BOTTOM;
     for place in places.iter_mut().rev() {
         *place = place.min(most);
@@ -177,7 +177,7 @@ fn labels(
     out
 }
 
-/// Drives that are so near to each other are one.
+/// Ratio up to which drives count as equal.
 const NEAR: f64 = 1.1;
 
 /// How far apart the drives are at both ends of the axis.
@@ -193,12 +193,12 @@ fn finding(panel: &Panel, title: &dyn Fn(&str) -> String) -> String {
             .collect();
         let most = values.iter().map(|(rate, _)| *rate).fold(0.0, f64::max);
         let least = values.iter().map(|(rate, _)| *rate).fold(f64::INFINITY, f64::min);
-        // Those that are as good as the first, or as bad as the last: of equals none is the winner.
+        // Drives equal to the first or the last.
         let near = |end: f64| -> Vec<&str> {
             let like = |rate: f64| (rate / end).max(end / rate) < NEAR;
             values.iter().filter(|(rate, _)| like(*rate)).map(|(_, name)| name.as_str()).collect()
         };
-        // Who is near both is neither.
+        // A drive near both ends belongs to neither.
         let only = |own: Vec<&str>, other: &[&str]| -> Vec<String> {
             own.into_iter().filter(|one| !other.contains(one)).map(str::to_owned).collect()
         };
@@ -237,7 +237,7 @@ fn finding(panel: &Panel, title: &dyn Fn(&str) -> String) -> String {
     format!("At {}: {}; at {}: {}.", at(first), one(&low), at(last), one(&high))
 }
 
-/// Names that are said of those that are alike.
+/// Number of equal drives that are named.
 const NAMED_MAX: usize = 3;
 
 /// `a, b and c`, and whether that is more than one.

@@ -1,7 +1,6 @@
-//! Pictures of SQL trials: where a transaction's time goes over time, races, and sweeps of what databases are
-//! tuned by.
+//! Pictures of SQL trials: stages of a transaction over time, races, sweeps of tuning parameters.
 //!
-//! Invariant: cliffs stand in the picture at the time at which they were found.
+//! Invariant: performance drops are drawn at the time at which they were found.
 
 use archive::{Run, TrialRecord};
 use workload::OpClass;
@@ -18,7 +17,7 @@ const SWEPT: [(&str, &str); 3] = [
     ("buffer_pool", "buffer pool (MiB, or % of the tables)"),
     ("page_size", "page size, KiB"),
 ];
-/// Parameters without a number: each value is a group of its own in the words of a line.
+/// Parameters without a number: each value becomes part of a line's label.
 const NAMED: [&str; 6] =
     ["workload", "compression", "doublewrite", "flush_method", "durability", "distribution"];
 
@@ -69,7 +68,7 @@ pub(crate) fn sql_sweeps(hues: &Hues, title: &str, groups: &[&Group<'_>]) -> Vec
 /// The number of a parameter: MiB or percent of a pool, KiB of a page.
 fn value_of(group: &Group<'_>, name: &str) -> Option<f64> {
     let Some(text) = group.first.point.get(name) else {
-        // What is left out of the point has its default.
+        // An omitted parameter has its default.
         return (name == "page_size").then_some(16.0);
     };
     if let Some(percent) = text.strip_suffix('%') {
@@ -82,7 +81,7 @@ fn value_of(group: &Group<'_>, name: &str) -> Option<f64> {
     }
 }
 
-/// What else varies between the groups, as words for a line.
+/// Other varying parameters, as words for a label.
 fn other_words(group: &Group<'_>, all: &[&Group<'_>], axis: &str) -> String {
     let names =
         NAMED.iter().chain(SWEPT.iter().map(|(name, _)| name)).filter(|name| **name != axis);
@@ -100,7 +99,7 @@ fn other_words(group: &Group<'_>, all: &[&Group<'_>], axis: &str) -> String {
     words
 }
 
-/// How many trials have their inner time drawn: those with cliffs first.
+/// Number of trials whose counters are drawn: those with performance drops first.
 const DRAWN_MAX: usize = 12;
 
 /// Of trials of SQL, the time of a transaction by statement, with their cliffs.

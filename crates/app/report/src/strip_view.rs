@@ -1,8 +1,8 @@
-//! What happened over time: rate and latencies of one trial on one time axis, with what changed.
+//! One trial over time: rate and latencies on one time axis, with changes.
 //!
-//! The heat map has a column an interval (neighbours together where they are many) and a row a sixth of a
-//! decade; the darker, the larger the share of operations of that column. Bands are intervals in which next
-//! to nothing was done, and cliffs. Invariant: both pictures have one axis.
+//! The heat map has one column per interval (merged if there are many) and one row per sixth of a decade;
+//! darkness is the share of the column's operations. Bands are stalled intervals; lines are performance
+//! drops. Invariant: both pictures share one axis.
 
 use std::fmt::Write;
 
@@ -25,9 +25,9 @@ const COLUMNS_MAX: usize = 120;
 const ROWS_A_DECADE: f64 = 6.0;
 const RATE_HEIGHT: f64 = 96.0;
 const HEAT_HEIGHT: f64 = 150.0;
-/// Shares of a column from which on a cell is darker.
+/// Shares of a column from which a cell gets darker.
 const SHADES: [f64; 5] = [0.0005, 0.01, 0.05, 0.15, 0.35];
-/// Below this share of the median rate next to nothing was done.
+/// Share of the median rate below which an interval is stalled.
 const STALLED: f64 = 0.1;
 /// Bands that have a caption.
 const CAPTIONS_MAX: usize = 6;
@@ -54,7 +54,8 @@ struct Column {
     latency: Histogram,
 }
 
-/// The strip of the trial that says most: one with cliffs, else the reference of the first decision.
+/// The strip of the most informative trial: one with performance drops, else the reference of the first
+/// decision.
 pub(crate) fn strip_view(run: &Run, decisions: &[Decision<'_>], hues: &Hues) -> Option<StripView> {
     let decision = decisions.first()?;
     let with_cliffs = run.trials.iter().find(|trial| !cliffs::found(trial).is_empty());
@@ -240,7 +241,7 @@ fn heat_picture(columns: &[Column], x: &Scale) -> Option<(String, String)> {
     let seconds = |tick: f64| (x.at(tick), format!("{} s", crate::svg::short(tick)));
     below(&mut out, HEAT_HEIGHT, x.ticks().into_iter().map(seconds));
     out.push_str("</svg>");
-    // A word at each decade, and where there is none at the ends.
+    // A label at each decade, or at the ends.
     let y_of = |at: i32| (f64::from(rows) - f64::from(at - bottom)) * row;
     let a_decade = ROWS_A_DECADE as i32;
     let mut at: Vec<i32> = (bottom..=top + 1).filter(|at| at % a_decade == 0).collect();

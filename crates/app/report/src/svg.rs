@@ -1,8 +1,7 @@
-//! Shapes of a chart that stretches with the page while its words keep their size.
+//! Shapes of a chart that stretches with the page while its text keeps its size.
 //!
-//! Places along the width are percentages, heights are pixels, so that a chart has one height and any
-//! width; a path lies in a box of its own that is stretched. Invariants: no style attributes (the page's
-//! policy forbids them), text escaped.
+//! Horizontal positions are percentages, heights are pixels; paths are in a stretched box. Invariants: no
+//! style attributes (forbidden by the page's policy), text escaped.
 
 use std::fmt::Write;
 
@@ -14,11 +13,11 @@ pub(crate) struct Scale {
     log: bool,
 }
 
-/// What no number of a storage reaches.
+/// Larger than any value of a storage.
 const VALUE_MAX: f64 = 1e18;
 
 impl Scale {
-    /// From `from` to `to`, which are above 0 where it is logarithmic.
+    /// From `from` to `to`, which are above 0 if logarithmic.
     pub fn new(from: f64, to: f64, log: bool) -> Self {
         let (from, to) = if log { (from.ln(), to.ln()) } else { (from, to) };
         let sound = from.is_finite() && to.is_finite();
@@ -105,7 +104,7 @@ pub(crate) fn path(out: &mut String, class: &str, height: f64, points: &[(f64, f
     );
 }
 
-/// A column of its own with the words of an upright axis: `(pixels from the top, word)`.
+/// The labels of a vertical axis: `(pixels from the top, text)`.
 pub(crate) fn marks(height: f64, words: impl Iterator<Item = (f64, String)>) -> String {
     let mut out = String::new();
     open(&mut out, "marks", height, "");

@@ -13,7 +13,7 @@ use crate::chart::{ChartLine, LINES_MAX, Sweep, short};
 use crate::hue::Hues;
 use analysis::{Group, Ops};
 
-/// Parameters that may be swept, with the words of the axis.
+/// Parameters that can be swept, with axis titles.
 const SWEPT: [(&str, &str); 6] = [
     ("read_share", "reads, %"),
     ("sync_every", "writes per flush"),
@@ -27,7 +27,7 @@ const VALUES_MIN: usize = 3;
 
 /// The sweeps of one experiment.
 ///
-/// `left_out` counts lines beyond what one can look at.
+/// `left_out` counts lines beyond the limit.
 pub(crate) fn sweeps(
     hues: &Hues,
     title: &str,
@@ -35,7 +35,7 @@ pub(crate) fn sweeps(
     left_out: &mut usize,
 ) -> Vec<Sweep> {
     let mut out = Vec::new();
-    // Reads, writes and flushes have pictures of their own: the colour is the drive.
+    // Reads, writes and flushes have separate pictures: colour is the drive.
     let mut sweep = |title: (&str, &str), axis: &Axis, measures: &[Measure]| -> Vec<Sweep> {
         let of = |measure| sweep(hues, title, (groups, &mut *left_out), axis, measure);
         measures.iter().filter_map(of).collect()
@@ -76,7 +76,7 @@ struct Axis {
     log: bool,
 }
 
-/// What one line of a chart shows.
+/// The quantity of a line.
 struct Measure {
     suffix: &'static str,
     y: &'static str,
@@ -145,7 +145,7 @@ fn sweep(
         let (Some(x), Some(y)) = (position(group, axis.name), (measure.value)(group)) else {
             continue;
         };
-        // Nothing has no place on a logarithmic axis.
+        // Zero has no place on a logarithmic axis.
         if axis.log && x <= 0.0 || measure.y == "latency" && y <= 0.0 {
             continue;
         }
@@ -172,7 +172,7 @@ fn sweep(
     })
 }
 
-/// What a sweep of ratings shows.
+/// The quantity of a sweep of ratings.
 const OVER_LIMIT: &str = "reads with a service time over 1 ms (limit 5 %)";
 
 /// Percent of reads over 1 ms at each rating.
@@ -211,7 +211,7 @@ fn differing<'a>(groups: &[&'a Group<'_>], swept: &str) -> BTreeSet<&'a str> {
     differs.map(|(name, _)| name).filter(|name| *name != swept && !raised.contains(name)).collect()
 }
 
-/// A group's values of what differs, so that each combination has a line of its own.
+/// The values of a group's differing parameters: each combination has a line.
 fn other_parameters(differing: &BTreeSet<&str>, own: &Group<'_>) -> String {
     let there = own.first.point.iter().filter(|(name, _)| differing.contains(name.as_str()));
     let parts: Vec<String> = there.map(|(_, value)| value.clone()).collect();

@@ -1,6 +1,6 @@
 //! Figures as text for a terminal and as CSV.
 //!
-//! Invariant: one row a figure, sources in a column of their own.
+//! Invariant: one row per figure, with a column for the source.
 
 use std::fmt::Write;
 
@@ -22,7 +22,7 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The interval as text, with what it covers; a dash where there is none.
+/// The interval with its coverage; a dash if there is none.
 pub(crate) fn interval_text(figure: &Figure) -> String {
     match (figure.lo, figure.hi, figure.interval) {
         (Some(lo), Some(hi), Some("repetitions")) => format!("{lo} .. {hi}"),
@@ -85,10 +85,10 @@ pub fn text_table(figures: &[Figure]) -> String {
     out
 }
 
-/// Points up to which a run is summed up in lines.
+/// Number of points up to which a run is summarized in lines.
 const SUMMED_MAX: usize = 4;
 
-/// Of a small run what each kind of operation gave, a line each: rate, bytes per second, mean, percentiles.
+/// One line per class of operation of a small run: rate, throughput, mean, percentiles.
 #[must_use]
 pub fn summary(run: &Run) -> Vec<String> {
     let all = figures(std::slice::from_ref(run));
@@ -176,7 +176,7 @@ pub fn csv(figures: &[Figure]) -> String {
     out
 }
 
-/// A cell of text. A spreadsheet takes one that begins like a formula for one; an apostrophe makes it text.
+/// Quotes a text cell. Spreadsheets take some first characters for a formula; an apostrophe prevents that.
 pub(crate) fn quote(cell: &str) -> String {
     let cell = &cell.replace(|c: char| c.is_control() && c != '\n', " ");
     let formula =

@@ -1,7 +1,6 @@
-//! How far the figures of a page may be trusted: what was fitted, what is held out, what was delivered, what
-//! the host did.
+//! Confidence in the figures of a page: roles of published figures, emulation accuracy, host load.
 //!
-//! Invariant: counts and errors of this run's records alone.
+//! Invariant: counts and errors of this run's records only.
 
 use analysis::decision::{Decision, Reliability};
 use analysis::doubts::{WarningKind, doubts_of};
@@ -96,7 +95,7 @@ fn emulated(stack: &StackRecord, decisions: &[Decision<'_>]) -> String {
     text
 }
 
-/// What the held-out figures are of.
+/// The metrics of the held-out figures.
 fn metrics(stack: &StackRecord) -> String {
     let held_out = stack.checked.iter().filter(|figure| figure.evidence == Evidence::HeldOut);
     let mut names: Vec<&str> = held_out.map(|figure| figure.metric.as_str()).collect();

@@ -1,6 +1,6 @@
-//! What engines, points and repetitions are called on a page.
+//! Names of engines, points and repetitions on a page.
 //!
-//! Invariant: one name for one thing, whichever view shows it.
+//! Invariant: one name for one thing in all views.
 
 use analysis::{Group, groups, is_sql};
 use archive::Run;
@@ -8,17 +8,17 @@ use units::Bytes;
 
 use crate::chart::short;
 
-/// What an engine is called.
+/// Name of an engine.
 pub(crate) fn engine_title(group: &Group<'_>) -> String {
     engines::title(&group.first.engine, &group.first.result.path).to_owned()
 }
 
-/// The same, where the version is not known.
+/// The same without a known version.
 pub(crate) fn engine_word(engine: &str) -> &str {
     engines::title(engine, "")
 }
 
-/// What a storage is called within a sentence.
+/// Name of a stack within a sentence.
 pub(crate) fn storage_words(title: &str) -> &str {
     match short(title) {
         "This disk" => "this disk",
@@ -26,14 +26,14 @@ pub(crate) fn storage_words(title: &str) -> &str {
     }
 }
 
-/// What an experiment is called.
+/// Title of an experiment.
 pub(crate) fn experiment_title<'a>(group: &Group<'a>) -> &'a str {
     let (study, name) = (&group.run.study, &group.first.experiment);
     let found = study.experiment.iter().find(|one| one.name == *name);
     found.map_or(name.as_str(), |one| if one.title.is_empty() { &one.name } else { &one.title })
 }
 
-/// What was done, in few words: `read-write, 4 connections, buffer pool 20%, durability device`.
+/// The job in few words: `read-write, 4 connections, buffer pool 20%, durability device`.
 pub(crate) fn point_words(group: &Group<'_>) -> String {
     let of = |name: &str| group.first.point.get(name).map(String::as_str);
     let mut words: Vec<String> = Vec::new();
@@ -65,7 +65,7 @@ pub(crate) fn point_words(group: &Group<'_>) -> String {
     words.join(", ")
 }
 
-/// What the clients of a key-value job are: next to a writer they read.
+/// The clients of a key-value job: next to a writer they are readers.
 pub(crate) fn clients_word(group: &Group<'_>) -> &'static str {
     match group.first.point.get("workload").map(String::as_str) {
         None | Some("read_while_writing" | "read_while_scanning") => "reader",
@@ -79,7 +79,7 @@ fn counted(count: &str, what: &str) -> String {
     format!("{count} {what}{plural}")
 }
 
-/// How many runs each point had: `n = 1`, `n = 2 to 5`.
+/// Runs per point: `n = 1`, `n = 2 to 5`.
 pub(crate) fn runs_each(run: &Run) -> String {
     let counts: Vec<usize> = groups(run).iter().map(|group| group.trials.len()).collect();
     match (counts.iter().min(), counts.iter().max()) {

@@ -1,6 +1,6 @@
-//! Predictions made ahead of their turn, so that independent trials in virtual time use every core.
+//! Predictions made ahead of their turn, so that independent virtual-time trials use every core.
 //!
-//! Invariant: a result is the same whether it was made ahead or not.
+//! Invariant: a result does not depend on whether it was made ahead.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +14,7 @@ use crate::context::{Execution, RunContext, seed_of};
 use crate::devices::Targets;
 use crate::predicted::{Modelled, predict};
 
-/// What [`predict`] gives.
+/// The result of [`predict`].
 type Predicted = Result<Option<TrialResult>, String>;
 
 /// Results that wait for their turn.
@@ -22,8 +22,8 @@ type Predicted = Result<Option<TrialResult>, String>;
 pub(crate) struct Ahead(BTreeMap<u32, Predicted>);
 
 impl Ahead {
-    /// The result of `trial` on `stack`. Trials of `plan` after it that are predicted as well, and depend
-    /// on no other, are run next to it, as many as there are cores.
+    /// The result of `trial` on `stack`. Later independent predictions of `plan` run at the same time, one
+    /// per core.
     pub fn take<'a>(
         &mut self,
         (study, plan): (&Study, &'a Plan),
@@ -51,7 +51,7 @@ impl Ahead {
     }
 }
 
-/// Runs a trial in virtual time, and independent ones that are still to come next to it.
+/// Runs a trial in virtual time, with later independent ones at the same time.
 pub(crate) fn run(
     (targets, ahead): (&Targets<'_>, &mut Ahead),
     run: RunContext<'_>,
@@ -71,7 +71,7 @@ pub(crate) fn run(
     result.map(Execution::from).map_err(refused)
 }
 
-/// Whether its load depends on what other trials reach.
+/// Whether its load depends on the results of other trials.
 fn waits(trial: &Trial) -> bool {
     matches!(&trial.job, Job::Block(job) if job.rate_of_max.is_some())
 }

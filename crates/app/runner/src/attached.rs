@@ -1,7 +1,7 @@
-//! What is attached: a file a disk in the state directory, kept and locked by the process that serves it.
+//! Registry of attached disks: one file per disk in the state directory, locked by its server process.
 //!
-//! Invariants: a file whose lock is free belongs to a process that has ended; only such a one, or one that
-//! says that it ended, is removed by others.
+//! Invariants: a file with a free lock belongs to an ended process; others remove only such a file, or one
+//! that is marked as ended.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -20,28 +20,28 @@ use stats::Served;
 pub struct Disk {
     /// The process that serves it.
     pub process: u32,
-    /// The profile, as it was named.
+    /// The profile as named by the user.
     pub model: String,
-    /// What it is, for people.
+    /// Its title.
     pub title: String,
     /// Bytes.
     pub size: u64,
-    /// The file that keeps the data; none: memory.
+    /// File with the data; `None` for memory.
     pub store: Option<PathBuf>,
     /// The file that is the disk.
     pub file: PathBuf,
     /// The block device over it.
     pub block: Option<PathBuf>,
-    /// How requests come.
+    /// The transport.
     pub transport: String,
-    /// What the way through the kernel and back takes.
+    /// The emulation overhead.
     pub floor_ns: u64,
-    /// What was delivered.
+    /// Delivered times.
     pub served: Served,
-    /// Whether what is put on it takes no time.
+    /// Whether writes to it take no time (preload).
     #[serde(default)]
     pub staging: bool,
-    /// The run that made it for itself; none of one that a person attached.
+    /// The run that created it; `None` if attached by a user.
     #[serde(default)]
     pub owner: Option<u32>,
     /// Whether a plan of faults took its power away.
@@ -50,7 +50,7 @@ pub struct Disk {
     /// How often it was to be detached and was not, since it was used.
     #[serde(default)]
     pub stayed: u32,
-    /// By whom, the last time.
+    /// The last user that prevented detaching.
     #[serde(default)]
     pub used_by: String,
     /// Whether it was detached.
@@ -88,18 +88,18 @@ impl DiskEntry {
         file.try_lock().map_err(io::Error::from).map_err(StackError::io("lock", &hidden))?;
         let entry = Self { path: path.clone(), file };
         entry.tell(disk)?;
-        // Seen by others once it is locked and whole.
+        // Visible to others once it is locked and complete.
         fs::rename(&hidden, &path).map_err(StackError::io("note the disk in", &path))?;
         Ok(entry)
     }
 
-    /// Says how the disk is.
+    /// Stores the disk's state.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn tell(&self, disk: &Disk) -> Result<(), StackError> {
         let mut text = serde_json::to_vec(disk).unwrap_or_default();
-        // One write of always the same length: who reads meanwhile sees one state or the other.
+        // One write of constant length: readers see the old state or the new.
         text.resize(text.len().max(LENGTH), b' ');
         let write = || self.file.write_all_at(&text, 0);
         write().map_err(StackError::io("note the disk in", &self.path))
@@ -123,7 +123,7 @@ fn read(dir: &Path) -> Result<Vec<(PathBuf, Disk)>, StackError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(StackError::io("read", dir))?,
     };
-    // Names and numbers in it are acted upon: nobody else may write them.
+    // Names and numbers in it are acted upon, so nobody else may write them.
     check_directory(dir)?;
     let mut found = Vec::new();
     let paths = entries.flatten().map(|entry| entry.path());
@@ -135,7 +135,7 @@ fn read(dir: &Path) -> Result<Vec<(PathBuf, Disk)>, StackError> {
         }
         let mut text = String::new();
         let _ = file.read_to_string(&mut text);
-        // One that is being written is whole a moment later.
+        // A file that is being written is complete a moment later.
         if let Ok(disk) = serde_json::from_str::<Disk>(&text) {
             found.push((path, disk));
         }
@@ -143,22 +143,22 @@ fn read(dir: &Path) -> Result<Vec<(PathBuf, Disk)>, StackError> {
     Ok(found)
 }
 
-/// The disk with that file or block device.
+/// Finds the disk with that file or block device.
 ///
 /// # Errors
-/// Which there are.
+/// With the attached disks.
 pub fn find(state: &Path, wanted: &Path) -> Result<Disk, StackError> {
     let whole = fs::canonicalize(wanted).unwrap_or_else(|_| wanted.to_owned());
     let disks = all(state)?;
     let named: Vec<String> = disks.iter().map(|disk| disk.file.display().to_string()).collect();
     let here = disks.into_iter().find(|disk| {
-        // A loop device of that name may be over something else by now.
+        // A loop device of that name may have another backing file by now.
         let own = |block: &PathBuf| *block == whole && is_loop_over(block, &disk.file);
         disk.file == whole || disk.block.as_ref().is_some_and(own)
     });
     here.ok_or_else(|| {
         let there = if named.is_empty() { "nothing is".to_owned() } else { named.join(", ") };
-        // What served it may have been killed: then its mount and its loop device are still there.
+        // After a kill of its server, its mount and loop device are still there.
         let next = match stack::abandoned(state) {
             Ok(1..) => "crosspoint clean (a killed process left something behind)",
             _ => "crosspoint attach",
@@ -186,10 +186,10 @@ fn is_stopped(process: u32) -> bool {
 }
 
 impl Disk {
-    /// Whether the process that serves it continues: whoever waits for a stopped one cannot even be killed.
+    /// Checks that its server is running: whoever waits for a stopped one cannot even be killed.
     ///
     /// # Errors
-    /// When it was stopped, with what helps.
+    /// If it was stopped, with help.
     pub fn goes_on(&self) -> Result<(), StackError> {
         if !is_stopped(self.process) {
             return Ok(());
@@ -201,7 +201,7 @@ impl Disk {
         ))
     }
 
-    /// Whether its loop device or its mount, which nobody serves any more, is there.
+    /// Whether its loop device or mount remains without a server.
     fn is_left(&self) -> bool {
         let block = self.block.as_ref().is_some_and(|block| is_loop_over(block, &self.file));
         let mount = fs::metadata(&self.file).map_err(|error| error.raw_os_error());
@@ -212,10 +212,10 @@ impl Disk {
         StackError::refused(&self.file.display(), "its server process has died", "crosspoint clean")
     }
 
-    /// Asks the process that serves it to end, and waits until it has; gives what it served.
+    /// Asks its server to end and waits; returns what it served.
     ///
     /// # Errors
-    /// When it does not.
+    /// If it does not end.
     pub fn end(self, state: &Path, patience: Duration) -> Result<Self, StackError> {
         let dir = directory(state);
         let entry = read(&dir)?.into_iter().find(|(_, one)| one.file == self.file);
@@ -224,7 +224,7 @@ impl Disk {
         };
         let number = i32::try_from(self.process).ok().and_then(Pid::from_raw);
         let held = number.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        // Looked at once it is held: the number may be another process's, here or in another container.
+        // Checked while it is held: the number may belong to another process, also in another container.
         if let Some(held) = held.filter(|_| has_open(self.process, &path)) {
             self.goes_on()?;
             let _ = pidfd_send_signal(&held, Signal::TERM);
@@ -233,7 +233,7 @@ impl Disk {
         let mut last = self.clone();
         while began.elapsed() < patience {
             let Ok(mut file) = File::open(&path) else {
-                // Somebody else has seen that it has ended, or died.
+                // Another process saw that it ended, or it died.
                 return if self.is_left() { Err(self.died()) } else { Ok(last) };
             };
             let gone = file.try_lock_shared().is_ok();

@@ -1,4 +1,4 @@
-//! What trials on this host leave for each other.
+//! State that trials on this host share.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use block::OwnCost;
 use crate::devices::Targets;
 use crate::servers::Loaded;
 
-/// Targets and tables that are made for one trial and used by the next.
+/// Targets and tables created by one trial and used by the next.
 pub(crate) struct Bench<'a> {
     pub targets: Targets<'a>,
-    /// Our own cost per operation, measured before the first block trial.
+    /// Harness overhead per operation, measured before the first block trial.
     pub own_cost: Option<OwnCost>,
-    /// Tables that SQL trials left, by stack.
+    /// Tables left by SQL trials, by stack.
     pub loaded: BTreeMap<String, Loaded>,
 }
 

@@ -1,7 +1,7 @@
 //! Block trials on real files and devices, on a thread of this program.
 //!
-//! Invariant: a device that does not answer ends the program, with its trial recorded as failed. What it is
-//! not: the trial itself; `measured` runs that on open targets.
+//! Invariant: a device that does not answer ends the program, with its trial recorded as failed. `measured`
+//! runs the trial itself on open targets.
 
 use std::sync::atomic::Ordering;
 
@@ -94,7 +94,7 @@ fn give_up(run: RunContext<'_>, trial: &Trial, stack: &Stack) {
     (run.options.give_up)(run.options.journal, &reason);
 }
 
-/// Keeps a block that was wrong, and says where.
+/// Keeps a corrupt block, and reports where.
 fn keep_evidence(
     run: RunContext<'_>,
     trial: &Trial,
@@ -112,7 +112,7 @@ fn difference(before: Option<DiskCounters>, after: Option<DiskCounters>) -> Opti
     Some(after?.since(&before?))
 }
 
-/// Sum of the counters of devices; `None` when one of them has none.
+/// Sum of the devices' counters; `None` if one of them has none.
 fn counters_of(devices: &[BlockDevice]) -> Option<DiskCounters> {
     let counters: Option<Vec<DiskCounters>> = devices.iter().map(BlockDevice::counters).collect();
     let counters = counters.filter(|all| !all.is_empty())?;

@@ -1,8 +1,7 @@
-//! What this host's submission paths cost, measured on a file.
+//! Measures the cost of this host's I/O path on a file.
 //!
-//! On a disk that is slow, what a round takes besides its operations counts with them. Invariants: needs no
-//! privileges; what it makes is in the undo journal; rounds are interleaved and their medians count, so
-//! that a busy moment meets all alike.
+//! On a slow disk the fixed cost of a round is included. Invariants: needs no privileges; everything created
+//! is in the undo journal; rounds are interleaved and their medians used, so a busy moment affects all alike.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,13 +19,13 @@ use crate::measured::open_file;
 
 /// The file.
 const SIZE: Bytes = Bytes::mib(64);
-/// Rounds of which the medians count.
+/// Number of rounds; medians are used.
 const ROUNDS: usize = 5;
-/// Depths. With pread a thread sleeps in every operation, so that what the path costs alone cannot be told
-/// from what sleeping costs: that path stays the published one.
+/// Queue depths. With pread a thread sleeps in every operation, so the cost of the path cannot be separated
+/// from that of sleeping: the published psync path is kept.
 const DEPTHS: [u32; 4] = [1, 4, 16, 64];
 
-/// What names this host in a calibration: on another kernel or other processors it says nothing.
+/// Identifies this host in a calibration, which is invalid on another kernel or CPU.
 #[must_use]
 pub fn host_name() -> String {
     let facts = Provenance::read("", "");
@@ -35,11 +34,11 @@ pub fn host_name() -> String {
     format!("{}; {}; processors {}, cores {cores}{twice}", facts.kernel, facts.cpu, facts.cpus)
 }
 
-/// Measures the paths on a file in `directory`; `None` when it was stopped. `tell` hears how many of how
-/// many steps are done. Takes about 15 s.
+/// Measures the I/O path on a file in `directory`; `None` if it was stopped. `tell` receives the steps done
+/// and their number. Takes about 15 s.
 ///
 /// # Errors
-/// When the directory takes no file of 64 MiB or no direct I/O, or the kernel no io_uring.
+/// If the directory takes no 64 MiB file or no direct I/O, or the kernel has no io_uring.
 pub fn calibrate(
     directory: &Path,
     (journal, stop): (&Journal, &AtomicBool),
@@ -85,7 +84,7 @@ pub fn calibrate(
     let wake_ups = WakeUps { interrupt, interrupt_p90, cpu, same_cpu, other_cpu };
     let found = Calibration::new(names, observe::cores(), wake_ups, path);
     found.possible().map_err(|reason| unfit(directory, &reason))?;
-    // Where the kernel hands requests to threads of its own, what it does is not this thread's path.
+    // The work of kernel worker threads is not part of this thread's path.
     match found.path.iter().find(|path| path.depth >= 16 && path.sleeps > SLEEPS_MAX) {
         Some(_) => {
             Err(unfit(directory, "the kernel hands requests of this file to worker threads"))
@@ -95,7 +94,7 @@ pub fn calibrate(
     }
 }
 
-/// A deep queue lets its client sleep less often per operation than this.
+/// A deep queue sleeps less often per operation than this.
 const SLEEPS_MAX: f64 = 0.5;
 
 fn unfit(directory: &Path, reason: &str) -> RunnerError {
@@ -107,18 +106,18 @@ fn unfit(directory: &Path, reason: &str) -> RunnerError {
     )
 }
 
-/// What one round gave.
+/// The cost measured by one round.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
     /// Of an operation.
     cpu_ns: f64,
-    /// The same.
+    /// Sleeps per operation.
     sleeps: f64,
     /// Operations per second.
     rate: f64,
 }
 
-/// One round; none when nothing was completed.
+/// One round; `None` if nothing completed.
 fn cost_of(path: &Path, depth: u32, stop: &AtomicBool) -> Result<Option<Cost>, RunnerError> {
     let timeline = Timeline {
         warm_up: Nanos::from_millis(50),
@@ -149,7 +148,7 @@ fn cost_of(path: &Path, depth: u32, stop: &AtomicBool) -> Result<Option<Cost>, R
     Ok((all > 0).then_some(Cost { cpu_ns, sleeps, rate }))
 }
 
-/// Median and 90th percentile of what a sleeper takes to run again, and the CPU time of a sleep.
+/// Median and p90 of a sleeper's wake-up latency, and the CPU time of a sleep.
 fn sleeps_of() -> Result<[Nanos; 3], RunnerError> {
     let (sleeps, cpu) = observe::interrupt_wake_ups().map_err(thread_error)?;
     let at = |part: usize| sleeps.get(sleeps.len() * part / 100).copied().unwrap_or_default();

@@ -36,7 +36,7 @@ const STUDIES: &[(&str, &str)] = &[
     ("nvmeof-block", include_str!("../../../../studies/nvmeof-block.toml")),
 ];
 
-/// The text of a study and what to call it in messages.
+/// The text of a study and its name in messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StudyText {
     /// File name, or the built-in name.
@@ -51,13 +51,13 @@ pub fn built_in_studies() -> Vec<&'static str> {
     STUDIES.iter().map(|(name, _)| *name).collect()
 }
 
-/// Reads a text that a person wrote: a study, a profile, a job file.
+/// Reads a text file written by a person: a study, a profile, a job file.
 ///
 /// # Errors
-/// What the system says, also of what is no text, and of what is longer than any such file.
+/// The system's message; also for a binary file, and one that is too long.
 pub fn read_text(path: &Path) -> std::io::Result<String> {
     let most = study::LONGEST_TEXT as u64;
-    // A named pipe that nobody writes into would be waited for; the shell's own pipes have writers.
+    // A named pipe without a writer would block; the shell's pipes have writers.
     let pipe = std::fs::metadata(path)?.file_type().is_fifo();
     if pipe && !["/dev", "/proc"].iter().any(|dir| path.starts_with(dir)) {
         return Err(std::io::Error::other("it is a pipe, not a file"));
@@ -71,7 +71,7 @@ pub fn read_text(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// What a study will overwrite that it did not make, in words.
+/// Foreign data that a study will overwrite, in words.
 #[must_use]
 pub fn overwrites(study: &study::Study) -> Vec<String> {
     let devices = study.stack.iter().filter(|stack| stack.allow_write);
@@ -94,10 +94,10 @@ pub fn overwrites(study: &study::Study) -> Vec<String> {
     devices.chain(schemas).chain(variables).collect()
 }
 
-/// Likeness (Jaro and Winkler, 0 to 1) from which on one name is taken for another mistyped.
+/// Jaro-Winkler similarity (0 to 1) from which a name is suggested.
 const LIKE: f64 = 0.85;
 
-/// The name that somebody may have meant.
+/// The most similar name.
 fn nearest(name: &str, known: Vec<&'static str>) -> Option<&'static str> {
     let like = |known: &'static str| (known, strsim::jaro_winkler(name, known));
     let all = known.into_iter().map(like).filter(|(_, like)| *like >= LIKE);
@@ -107,7 +107,7 @@ fn nearest(name: &str, known: Vec<&'static str>) -> Option<&'static str> {
 /// Finds a study: a file of that name, else a built-in one.
 ///
 /// # Errors
-/// When there is neither, naming the built-in ones.
+/// If there is neither, naming the built-in ones.
 pub fn load_study(name: &str) -> Result<StudyText, RunnerError> {
     let path = Path::new(name);
     if path.exists() && !path.is_dir() {
@@ -133,10 +133,10 @@ pub fn built_in_profiles() -> Vec<&'static str> {
     PROFILES.iter().map(|(name, _)| *name).collect()
 }
 
-/// The text of a profile: a built-in one, or a file when the name ends in `.toml`.
+/// The text of a profile: a built-in one, or a file if the name ends in `.toml`.
 ///
 /// # Errors
-/// When there is none.
+/// If it does not exist.
 pub fn profile_text(name: &str) -> Result<String, RunnerError> {
     // As studies write it.
     let name = name.strip_prefix("model:").unwrap_or(name);
@@ -155,10 +155,10 @@ pub fn profile_text(name: &str) -> Result<String, RunnerError> {
     })
 }
 
-/// The device profile of that name, with the profiles that it names.
+/// The device profile of that name, with its layers.
 ///
 /// # Errors
-/// When there is none, or it is refused.
+/// If it does not exist or is invalid.
 pub fn profile(name: &str) -> Result<Profile, RunnerError> {
     let refuse = |reason: String| RunnerError::Profile { name: name.to_owned(), reason };
     let lookup = |name: &str| profile_text(name).map_err(|error| error.to_string());

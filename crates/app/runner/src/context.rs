@@ -1,4 +1,4 @@
-//! What executors share: the run that a trial belongs to, and how one is carried out.
+//! What executors share: the run of a trial, and how one is carried out.
 //!
 //! Invariant: nothing here runs a trial.
 
@@ -17,10 +17,10 @@ use crate::estimate::deadline;
 use crate::options::Options;
 use crate::watch::Watcher;
 
-/// Trials that are planned to run for so long are kept in a journal; shorter ones are repeated.
+/// Planned duration from which a trial keeps a journal; shorter ones are repeated.
 const JOURNALED: Nanos = Nanos::from_secs(60);
 
-/// Time that a trial has to stop in, besides two intervals: an engine writes what it holds.
+/// Time to stop besides two intervals: an engine flushes its data.
 const STOP_GRACE: Duration = Duration::from_secs(15);
 
 /// Carries out trials: by measuring, emulating or predicting them, or, in tests, from a script.
@@ -36,28 +36,28 @@ pub(crate) trait Executor {
         watcher: &mut dyn Watcher,
     ) -> Result<Execution, RunnerError>;
 
-    /// What the run's header says of the stacks.
+    /// Stacks as recorded in the run's header.
     fn stack_records(&self, _study: &Study) -> Vec<StackRecord> {
         Vec::new()
     }
 
-    /// Refuses to continue a run whose header says `begun` of its stacks.
+    /// Checks that a run with the stacks `begun` in its header can be resumed.
     ///
     /// # Errors
-    /// When trials that are still to come would differ from those that have ended.
+    /// If remaining trials would differ from finished ones.
     fn check_resume(&self, _study: &Study, _begun: &[StackRecord]) -> Result<(), RunnerError> {
         Ok(())
     }
 }
 
-/// What came of running a trial.
+/// Result of running a trial.
 #[derive(Debug)]
 pub(crate) enum Execution {
     /// It was stopped before anything was recorded.
     Stopped,
     /// It ended.
     Ended(Box<TrialResult>),
-    /// It ended together with others, each by its number; its own is among them.
+    /// It ended together with others, by number; its own result is among them.
     Together(Vec<(u32, Result<TrialResult, RunnerError>)>),
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct RunContext<'a> {
     pub plan: &'a Plan,
     pub options: &'a Options<'a>,
     pub archive: &'a RunWriter,
-    /// When the trial that is running began; the racers of a race begin together.
+    /// Start of the running trial; racers begin together.
     pub began: Instant,
 }
 
@@ -83,7 +83,7 @@ impl<'a> RunContext<'a> {
         self.options.stop.load(Ordering::Relaxed)
     }
 
-    /// The journal of a trial that runs for so long that a kill must not lose it.
+    /// The journal of a trial that is too long to lose in a kill.
     pub fn begin_journal(&self, trial: &Trial) -> Result<Option<PathBuf>, RunnerError> {
         if trial.timeline.end() < JOURNALED {
             return Ok(None);
@@ -97,7 +97,7 @@ impl<'a> RunContext<'a> {
         self.waiting_from(self.began, trial, experiment)
     }
 
-    /// The same of one whose time begins at `began`.
+    /// The same for a trial that began at `began`.
     pub fn waiting_from(
         &self,
         began: Instant,

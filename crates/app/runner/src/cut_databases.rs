@@ -1,8 +1,8 @@
-//! The databases under power cuts: written to until the power goes, ended, and looked at afterwards.
+//! Databases under power cuts: written to until the power goes, killed, and verified afterwards.
 //!
-//! Key-value engines are in a process of their own and note what they acknowledge in a ledger; of a server
-//! each connection inserts rows 1, 2, 3 ... into a table of its own, and counts those that were
-//! acknowledged. Invariant: what counts as acknowledged was acknowledged before the power went.
+//! Key-value engines run in a separate process and log acknowledgements in a ledger; each connection of a
+//! server inserts rows 1, 2, 3 ... into its own table and counts the acknowledged ones. Invariant: only
+//! acknowledgements from before the power cut count.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,19 +19,19 @@ use crate::RunnerError;
 use crate::databases::{self, Asking};
 use crate::servers;
 
-/// Time within which the power has gone, however slow the drive is.
+/// Time limit for the power cut, however slow the drive.
 pub(crate) const SURE: Duration = Duration::from_secs(60);
-/// Looks at whether the power has gone.
+/// Polling interval for the power cut.
 const LOOK: Duration = Duration::from_millis(2);
-/// Time that an engine has to look at itself.
+/// Time limit for an engine to verify its database.
 const LOOKING_MAX: Duration = Duration::from_secs(120);
 
-/// What became of a database, in words.
+/// What a database kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept {
     /// Everything that was acknowledged.
     All(String),
-    /// Something that was acknowledged is not there, or is not what was written.
+    /// Acknowledged data is missing or altered.
     Lost(String),
     /// It, or its file system, cannot be used any more.
     Unusable(String),
@@ -67,7 +67,7 @@ impl<'a> CutDatabase<'a> {
         (place, ledger): (PathBuf, PathBuf),
         seed: Seed,
     ) -> Self {
-        // What an earlier cut left says nothing of this one.
+        // Ignore the ledger of an earlier cut.
         let _ = std::fs::remove_file(&ledger);
         Self::Kv(KvUnderCut { of, place, ledger, seed })
     }
@@ -91,10 +91,10 @@ impl<'a> CutDatabase<'a> {
         Ok(Self::Sql(Box::new(SqlUnderCut { job, place, log, server, at, acknowledged })))
     }
 
-    /// Writes until the power has `gone`; then the engine is ended.
+    /// Writes until the power has `gone`; then kills the engine.
     ///
     /// # Errors
-    /// When it fails before: that is no loss.
+    /// If it fails before; that is no data loss.
     pub fn write(
         &mut self,
         gone: &(dyn Fn() -> bool + Sync),
@@ -106,7 +106,7 @@ impl<'a> CutDatabase<'a> {
         }
     }
 
-    /// Ends what still runs of it, as the power would.
+    /// Kills its processes, as a power cut would.
     pub fn end(&mut self) {
         if let Self::Sql(own) = self {
             own.server = None;
@@ -121,7 +121,7 @@ impl<'a> CutDatabase<'a> {
         }
     }
 
-    /// Opens it again and holds it against what was acknowledged.
+    /// Reopens it and compares it with the acknowledgements.
     pub fn look(&mut self, with: (&Journal, &AtomicBool)) -> Result<Kept, RunnerError> {
         match self {
             Self::Kv(own) => own.look(with),
@@ -170,7 +170,7 @@ impl KvUnderCut<'_> {
         })
     }
 
-    /// Killed before it had a ledger, it had acknowledged nothing.
+    /// Without a ledger nothing was acknowledged.
     fn acknowledged(&self) -> u64 {
         let noted = engine::kv::Ledger::open(&self.ledger).and_then(|(ledger, _)| ledger.noted());
         noted.map_or(0, |(loaded, updated)| loaded + updated)
@@ -215,10 +215,10 @@ impl SqlUnderCut<'_> {
             while !gone() && !ended() && !stop.load(Ordering::Relaxed) && began.elapsed() < SURE {
                 std::thread::sleep(LOOK);
             }
-            // One that fails before the power is gone was not failed by it.
+            // A failure before the cut was not caused by it.
             let early = ended() && !gone();
             over.store(true, Ordering::Relaxed);
-            // Killed: who waits for an answer gets an error.
+            // Killed: waiting clients get an error.
             *server = None;
             let ends = clients.into_iter().map(|client| client.join().unwrap_or(Ok(())));
             match ends.collect::<Result<Vec<()>, EngineError>>() {
@@ -270,13 +270,13 @@ fn connection(job: &SqlJob, place: &Place) -> Result<Box<dyn Statements>, Engine
     connect.expect("invariant: a SQL engine connects")(place, job)
 }
 
-/// An engine that failed while the power was there.
+/// The error of an engine that failed before the power cut.
 fn failed_before(reason: &str) -> RunnerError {
     let reason = format!("the database failed before the power was cut: {reason}");
     RunnerError::environment("drive", reason, "crosspoint doctor")
 }
 
-/// Inserts rows into a table, one a transaction, until something fails or it is over.
+/// Inserts rows into a table, one per transaction, until something fails or it is over.
 fn insert(
     job: &SqlJob,
     at: &Place,

@@ -1,7 +1,7 @@
-//! The part of a run that is about databases: what an engine's process gave, as the outcome of a trial.
+//! Database trials of a run: the result of an engine's process as the result of a trial.
 //!
-//! Invariants: a database that holds what was never written is kept and ends the run; one whose engine died
-//! is compared with its ledger first, where there is one.
+//! Invariants: a corrupt database is kept and ends the run; one whose engine died is first compared with its
+//! ledger, if there is one.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use crate::context::{Execution, RunContext};
 use crate::databases::{self, Asking};
 use crate::watch::{Event, Watcher};
 
-/// Runs a trial of a key-value engine, in a process of its own.
+/// Runs a trial of a key-value engine in a separate process.
 pub(crate) fn run(
     bench: &mut Bench<'_>,
     run: RunContext<'_>,
@@ -29,14 +29,14 @@ pub(crate) fn run(
     let (limit, kept_in) = (None, None);
     let mut asking = Asking { journal: run.options.journal, waiting, seed, limit, kept_in };
     let ledger = run.archive.path().join(format!("{}.ledger", trial.slug()));
-    // One that is there is from a program that was ended in this trial.
+    // An existing ledger is from a program that was killed in this trial.
     let before = if ledger.exists() {
         let now = bench.targets.left_device(stack)?;
         Some(after_the_end(run, (trial, job), (&ledger, now), "program", &asking)?)
     } else {
         None
     };
-    // Tables of a SQL trial do not outlive what is made on their volume.
+    // Tables of a SQL trial do not survive a new volume.
     bench.forget(&stack.name);
     let (place, volume_note) = bench.targets.database_place(stack)?;
     let limit = bench.targets.limit(stack);
@@ -80,8 +80,7 @@ pub(crate) fn run(
     Ok(outcome.map(|outcome| put_away(&place, outcome)).into())
 }
 
-/// Holds the database of a trial that ended early, with the program or with the engine's process, against
-/// its ledger; gives what was found in words.
+/// Verifies the database of a trial that ended early against its ledger; returns the result in words.
 fn after_the_end(
     run: RunContext<'_>,
     (trial, job): (&Trial, &KvJob),
@@ -105,9 +104,9 @@ fn after_the_end(
     }
 }
 
-/// Keeps a database that was wrong, and says where.
+/// Keeps a corrupt database, and reports where.
 fn keep_database(run: RunContext<'_>, trial: &Trial, reason: String, place: &Path) -> RunnerError {
-    // A device is where it was; what leads to it goes with the run.
+    // A device stays where it is; its link goes with the run.
     let place = &std::fs::canonicalize(place).unwrap_or_else(|_| place.to_owned());
     let evidence: PathBuf = run.archive.path().join(format!("evidence-{}", trial.slug()));
     match databases::keep(place, &evidence) {
@@ -121,11 +120,11 @@ fn keep_database(run: RunContext<'_>, trial: &Trial, reason: String, place: &Pat
     }
 }
 
-/// Space below which a file system is full for a database.
+/// Free space below which a file system is full for a database.
 const FULL: Bytes = Bytes(4 << 20);
 
-/// Removes the database of a trial. Says whether its file system was full, which engines tell in many ways
-/// (LMDB as an input/output error), and leaves to the undo journal what cannot be removed now.
+/// Removes the database of a trial. Reports whether its file system was full, which engines express in many
+/// ways (LMDB as an I/O error); what cannot be removed now is left to the undo journal.
 fn put_away(place: &Path, mut outcome: TrialResult) -> TrialResult {
     if databases::is_device(place) {
         return outcome;

@@ -1,7 +1,7 @@
-//! Database trials: an engine's process started, limited, asked, and what it leaves put away.
+//! Database trials: an engine's process started, limited, queried and cleaned up.
 //!
-//! Each trial has a database of its own, so trials do not depend on each other. Invariants: the engine runs
-//! in a process of its own, so its death is a failed trial; a database with wrong data is kept.
+//! Each trial has its own database, so trials are independent. Invariants: the engine runs in a separate
+//! process, so its death is a failed trial; a corrupt database is kept.
 
 use std::fs;
 use std::io;
@@ -19,12 +19,12 @@ use worker::{
 
 use crate::RunnerError;
 
-/// Program that has the LMDB for devices, next to this one.
+/// Program with the LMDB branch for raw devices, next to this one.
 const RAW_PROGRAM: &str = "crosspoint-raw";
-/// Word that makes this program a host of engines.
+/// Argument that makes this program a host of engines.
 pub const HOST_VERB: &str = "engine";
 
-/// Time that an engine has to say who it is.
+/// Time limit of a probe.
 const PROBE_MAX: Duration = Duration::from_secs(60);
 
 /// What every request needs.
@@ -32,13 +32,13 @@ pub(crate) struct Asking<'a> {
     pub journal: &'a Journal,
     pub waiting: Waiting<'a>,
     pub seed: Seed,
-    /// The device of the stack, and what may be done to it in a second.
+    /// The device of the stack and its rate limits.
     pub limit: Option<(&'a Path, DeviceRates)>,
     /// Journal for recorded intervals while the trial runs, if any.
     pub kept_in: Option<&'a Path>,
 }
 
-/// How a database trial ended, and what is to be said of its memory.
+/// Result of a database trial, with notes about its memory.
 pub(crate) struct Answer {
     pub ended: Ended,
     pub memory: Option<String>,
@@ -58,7 +58,7 @@ fn program(raw: bool) -> io::Result<(PathBuf, &'static [&'static str])> {
     Ok((own, &[HOST_VERB]))
 }
 
-/// Whether the program for bare devices is there, and where it should be.
+/// Whether the program for raw devices exists, and its expected path.
 pub(crate) fn raw_program() -> (bool, String) {
     match program(true) {
         Ok((path, _)) => (path.exists(), path.display().to_string()),
@@ -128,8 +128,8 @@ pub(crate) fn run(
     Ok(Answer { ended, memory: used.map(|used| memory_note(job, used)) })
 }
 
-/// Compares the database of a trial that ended early with its ledger. `now` is where it is, if not where the
-/// ledger has it.
+/// Verifies the database of a trial that ended early against its ledger. `now` is its current place, if it
+/// was moved.
 pub(crate) fn check(
     (trial, job): (&Trial, &KvJob),
     (ledger, now): (&Path, Option<PathBuf>),
@@ -149,7 +149,7 @@ pub(crate) fn check(
     ended.map_err(|error| worker_error(&trial.stack, &error))
 }
 
-/// Whether the engine of a job is there and takes its options, before anything is made.
+/// Checks that the engine of a job exists and accepts its options, before anything is created.
 pub(crate) fn probe(
     journal: &Journal,
     stack: &str,
@@ -167,7 +167,7 @@ pub(crate) fn probe(
     Err(RunnerError::environment(stack, reason, next))
 }
 
-/// What must be said of a memory limit.
+/// Note about a memory limit.
 fn memory_note(job: &KvJob, used: MemoryUse) -> String {
     let times = job.data().get() as f64 / used.limit.get().max(1) as f64;
     let peak = used.peak.map_or_else(String::new, |peak| format!("; peak {peak}"));
@@ -180,11 +180,10 @@ fn memory_note(job: &KvJob, used: MemoryUse) -> String {
     )
 }
 
-/// Keeps the files of a database in `to`. They are copied where they cannot be moved: a file system that
-/// was made for them goes with the run.
+/// Moves the files of a database to `to`, or copies them: a file system made for them goes with the run.
 pub(crate) fn keep(from: &Path, to: &Path) -> io::Result<()> {
     if is_device(from) {
-        // Too large to copy; the device stays as it is until the run is undone.
+        // Too large to copy; the device stays unchanged until the run is undone.
         return Ok(());
     }
     if fs::rename(from, to).is_ok() {
@@ -206,7 +205,7 @@ pub(crate) fn keep(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives what a server's own user had back to this one: that user may be another server's tomorrow.
+/// Changes the owner of a server's files back to this user, since the server's user may be reassigned.
 fn own_again(place: &Path) -> io::Result<()> {
     let user = rustix::process::geteuid();
     if !user.is_root() {

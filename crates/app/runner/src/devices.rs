@@ -1,7 +1,7 @@
-//! The targets of a run: made when first needed, kept until its end.
+//! The targets of a run: created on first use, kept until its end.
 //!
-//! Invariants: one working directory and one filled file a stack; what can be refused is refused before the
-//! first trial.
+//! Invariants: one working directory and one filled file per stack; everything that can be refused is refused
+//! before the first trial.
 
 use attach::Missing;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,12 +44,12 @@ pub(crate) struct Targets<'a> {
     automatic: PathBuf,
     confirmed: Vec<String>,
     models: BTreeMap<String, Modelled>,
-    /// What was measured of this host.
+    /// Calibration of this host.
     here: Option<&'a Calibration>,
     /// Models that are attached.
     attachable: BTreeMap<String, Profile>,
     areas: BTreeMap<String, WorkArea>,
-    /// Volumes for databases that were made, by stack. Before the devices: undone before those go.
+    /// Database volumes by stack. Declared before the devices, to be undone first.
     volumes: BTreeMap<String, Volume>,
     /// Emulated drives, by stack. After the volumes on them.
     pub drives: Drives,
@@ -160,8 +160,8 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// Puts the devices of a stack past the guard and keeps them, so that nobody else takes them. What was
-    /// made on them for databases, of this stack or another, is undone first.
+    /// Passes the devices of a stack through the guard and holds them. Volumes made on them, for this stack
+    /// or another, are undone first.
     fn hold(&mut self, stack: &Stack, paths: &[String]) -> Result<(), RunnerError> {
         let left = self.leave(paths, None);
         if self.passed.contains(&stack.name) && !left {
@@ -183,7 +183,8 @@ impl<'a> Targets<'a> {
         Ok(())
     }
 
-    /// Undoes what was made on these devices for other stacks than `except`; whether there was anything.
+    /// Undoes volumes on these devices that belong to stacks other than `except`; returns whether there were
+    /// any.
     fn leave(&mut self, paths: &[String], except: Option<&str>) -> bool {
         let before = self.volumes.len();
         self.volumes.retain(|name, volume| {
@@ -197,14 +198,14 @@ impl<'a> Targets<'a> {
         self.models.get(&stack.name)
     }
 
-    /// What the header says of each stack.
+    /// Header records of all stacks.
     pub fn records(&self, study: &Study, seed: Seed) -> Vec<StackRecord> {
         let record = |stack: &Stack| match self.model(stack) {
             None if stack.attach => self.attached_record(stack),
             Some(of) => predicted::stack_record(stack, of, study, seed),
             None => {
                 let place = match &stack.device {
-                    // Several devices of one stack are alike; the first stands for them.
+                    // Devices of one stack are alike; the first represents them.
                     DeviceName::Paths(paths) => PathBuf::from(&paths[0]),
                     _ => self.directory(stack),
                 };
@@ -246,8 +247,8 @@ impl<'a> Targets<'a> {
         Ok(&self.areas[&stack.name])
     }
 
-    /// Opens the block target of a stack, making and filling its file first if need be; `None` when
-    /// `step` said to stop.
+    /// Opens the block target of a stack, creating and filling its file first if needed; `None` if `step`
+    /// requested a stop.
     pub fn open(
         &mut self,
         stack: &Stack,
@@ -282,7 +283,7 @@ impl<'a> Targets<'a> {
         Ok(Some(Opened { files, paths: vec![path] }))
     }
 
-    /// Attaches the model of a stack again; gives the file that is the disk.
+    /// Attaches the model of a stack again; returns its file.
     fn attach(&mut self, stack: &Stack, block: bool) -> Result<PathBuf, RunnerError> {
         self.volumes.remove(&stack.name);
         self.drives.remove(&stack.name);
@@ -303,19 +304,18 @@ impl<'a> Targets<'a> {
         self.drives.of(stack).is_some()
     }
 
-    /// What is put on an attached model that is `staged` from now on is there before its life begins, until
-    /// that ends; nothing happens to other stacks.
+    /// Begins or ends the preload of an attached `staged` model; other stacks are unaffected.
     pub fn stage(&mut self, stack: &Stack, staging: bool) -> Result<(), RunnerError> {
         let drive = self.drives.of(&stack.name).filter(|_| stack.staged);
         Ok(drive.map_or(Ok(()), |drive| drive.stage(staging))?)
     }
 
-    /// What an attached model has delivered in a trial; none of others, and where nothing was counted.
+    /// Delivered times of an attached model in a trial; `None` for other stacks and without requests.
     pub fn served(&self, stack: &str) -> Option<Served> {
         self.drives.served(stack)
     }
 
-    /// The device of the volume that was made for a stack's databases, and what may be done to it.
+    /// The device of a stack's database volume, and its rate limits.
     pub fn limit(&self, stack: &Stack) -> Option<(PathBuf, DeviceRates)> {
         let limit = stack.limit?;
         let volume = self.volumes.get(&stack.name)?;
@@ -333,7 +333,7 @@ impl<'a> Targets<'a> {
         self.preconditioned.insert(stack.name.clone())
     }
 
-    /// The volume of a stack's databases, made if need be; nothing on it is touched.
+    /// The volume of a stack's databases, created if needed; nothing on it is touched.
     fn volume(&mut self, stack: &Stack) -> Result<&Volume, RunnerError> {
         let paths = match &stack.device {
             DeviceName::Paths(paths) => paths.as_slice(),
@@ -353,7 +353,7 @@ impl<'a> Targets<'a> {
             let (journal, format) = (self.journal, format_of(stack.file_system));
             let made = match paths {
                 [path, ..] => {
-                    // Past the guard, also when another stack had it in between.
+                    // Through the guard again, also if another stack used it in between.
                     self.hold(stack, paths)?;
                     let device = Arc::clone(&self.held[path]);
                     Volume::on_device(journal, self.area(stack)?, device, format)?
@@ -365,8 +365,7 @@ impl<'a> Targets<'a> {
         Ok(&self.volumes[&stack.name])
     }
 
-    /// The bare device of a stack's databases as an earlier process left it; none where there is no such
-    /// thing.
+    /// The raw device of a stack's databases as an earlier process left it, if any.
     pub fn left_device(&mut self, stack: &Stack) -> Result<Option<PathBuf>, RunnerError> {
         let own = matches!(stack.device, DeviceName::Paths(_));
         if !own || format_of(stack.file_system).is_some() {
@@ -375,8 +374,8 @@ impl<'a> Targets<'a> {
         Ok(Some(self.volume(stack)?.path().to_owned()))
     }
 
-    /// An empty directory for a database, on a file system of its own where the stack asks for one, made
-    /// again; or the device that it has to itself. Also what must be said of it.
+    /// An empty directory for a database, on a fresh file system if the stack has its own, or the raw device;
+    /// and a note.
     pub fn database_place(
         &mut self,
         stack: &Stack,
@@ -386,7 +385,7 @@ impl<'a> Targets<'a> {
             return Ok((self.area(stack)?.fresh("database")?, None));
         }
         if stack.attach {
-            // Its drive begins again, too.
+            // Its drive restarts, too.
             self.volumes.remove(&stack.name);
         }
         let volume = self.volume(stack)?;
@@ -407,10 +406,10 @@ impl<'a> Targets<'a> {
     }
 }
 
-/// Whether the host of a model stack is one, and its model knows what the jobs need.
+/// Checks that the host of a model stack exists and its model covers the jobs.
 ///
 /// # Errors
-/// [`RunnerError::Host`] with the paths that there are; [`RunnerError::Profile`] with what is not known.
+/// [`RunnerError::Host`] with the known paths; [`RunnerError::Profile`] with what is unknown.
 pub fn check_model<'a>(
     stack: &Stack,
     profile: &Profile,
@@ -421,7 +420,7 @@ pub fn check_model<'a>(
     known((stack, predicted::size_of(stack, profile)), profile, jobs)
 }
 
-/// Refuses what is no drive but a model of one: its figures would be called measured.
+/// Refuses an emulated drive as a real one: its figures would be labelled measured.
 fn check_real(stack: &Stack, place: &Path) -> Result<(), RunnerError> {
     if !stack::on_a_model(place) {
         return Ok(());
@@ -440,7 +439,7 @@ fn check_real(stack: &Stack, place: &Path) -> Result<(), RunnerError> {
 /// Whether operations fit does not depend on it.
 const ANY_TIME: Nanos = Nanos::from_secs(60);
 
-/// Whether a model knows what the jobs need, and is large enough for the operations of each.
+/// Checks that a model covers the jobs and is large enough.
 fn known<'a>(
     (stack, size): (&Stack, Bytes),
     profile: &Profile,
@@ -457,7 +456,7 @@ fn known<'a>(
     Ok(())
 }
 
-/// How a file system of its own is made; `None` where the directory's is used.
+/// How a fresh file system is created; `None` to use the directory's.
 fn format_of(wanted: FileSystem) -> Option<Format> {
     match wanted {
         FileSystem::AsIs | FileSystem::Raw => None,
@@ -468,7 +467,7 @@ fn format_of(wanted: FileSystem) -> Option<Format> {
     }
 }
 
-/// Asks every engine that the jobs need whether it is there and takes its options.
+/// Probes every engine that the jobs need.
 fn check_engines(stack: &Stack, jobs: &[&Job], journal: &Journal) -> Result<(), RunnerError> {
     let own = matches!(stack.device, DeviceName::Paths(_));
     let raw =

@@ -1,4 +1,4 @@
-//! What this machine can run, and the command that installs what is missing.
+//! What this machine can run, and how to install what is missing.
 //!
 //! Changes nothing.
 
@@ -10,7 +10,7 @@ use stack::{direct_io_works, free_space};
 use units::Bytes;
 use worker::Handler;
 
-/// How a check came out.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
@@ -25,13 +25,13 @@ pub enum Status {
 /// One thing that was checked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What.
+    /// Its name.
     pub name: &'static str,
-    /// How it came out.
+    /// Its result.
     pub status: Status,
-    /// What was found.
+    /// Details.
     pub detail: String,
-    /// What to type, if something can be done.
+    /// Command that helps, if any.
     pub fix: Option<String>,
 }
 
@@ -40,7 +40,7 @@ impl Check {
         Self { name, status: Status::Ok, detail: detail.into(), fix: None }
     }
 
-    /// As [`Self::ok`], or with less, and what helps.
+    /// Like [`Self::ok`], or limited, with help.
     fn limited_unless(ok: bool, name: &'static str, detail: impl Into<String>, fix: &str) -> Self {
         let status = if ok { Status::Ok } else { Status::Limited };
         let fix = (!ok && !fix.is_empty()).then(|| fix.to_owned());
@@ -64,7 +64,7 @@ pub fn doctor(dir: &Path) -> Vec<Check> {
     let blkid = stack::find_program("blkid").is_some();
     let found = if blkid { "found" } else { "not found; block devices cannot be written to" };
     checks.push(Check::limited_unless(blkid, "blkid", found, "apt-get install util-linux"));
-    // An engine with two operation sets is one installation.
+    // An engine with two operation sets is installed once.
     let mut seen = Vec::new();
     for engine in engines::ENGINES {
         if !seen.contains(&engine.descriptor.name) {
@@ -109,7 +109,7 @@ fn usable(engine: &Handler) -> Check {
     Check::limited_unless(ok, descriptor.title, detail, descriptor.install)
 }
 
-/// Nanoseconds an operation above which our own cost is worth a word.
+/// Harness overhead in nanoseconds per operation that triggers a warning.
 const OWN_COST_WANTED: f64 = 50.0;
 
 fn own_cost() -> Check {
@@ -170,7 +170,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A controller of control groups, by the version that has it.
+/// A controller of control groups, with the version that has it.
 fn controller(name: &'static str, found: Option<u32>, missing: &str, fix: &str) -> Check {
     let only = if is_root() { "" } else { "; requires root" };
     let version = |version| format!("control groups, version {version}{only}");

@@ -1,5 +1,4 @@
-//! Stacks of emulated drives: the drive of one, for as long as the stack is used, and what it delivered in a
-//! trial.
+//! Stacks on emulated drives: the drive of each while it is used, and its delivered times per trial.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,7 +13,7 @@ use crate::RunnerError;
 use crate::drives::{DriveProcess, DriveSpec};
 use crate::watch::{Event, Watcher};
 
-/// Starts the drive of a stack in `area`, in the state that the study says; with a block device if need be.
+/// Starts the drive of a stack in `area`, in the study's condition, with a block device if needed.
 pub(crate) fn start(
     journal: &Journal,
     area: &WorkArea,
@@ -77,7 +76,7 @@ impl Drives {
         self.all().get(stack).map(|drive| Arc::clone(&drive.process))
     }
 
-    /// Adds the drive of a stack, which has none.
+    /// Adds the drive of a stack.
     pub fn add(&self, stack: &str, process: Arc<DriveProcess>) {
         self.all().insert(stack.to_owned(), StackDrive { process, reset: false, counted: false });
     }
@@ -88,34 +87,34 @@ impl Drives {
         drop(removed);
     }
 
-    /// A trial begins on a stack: nothing of it was counted yet.
+    /// Begins a trial on a stack: nothing has been counted.
     fn begin(&self, stack: &str) {
         if let Some(drive) = self.all().get_mut(stack) {
             (drive.reset, drive.counted) = (false, false);
         }
     }
 
-    /// An interval of a trial has ended: with the `first` counts are reset.
+    /// Ends an interval of a trial; the `first` one resets the counts.
     fn interval(&self, stack: &str, first: bool) {
         let mut drives = self.all();
         let Some(drive) = drives.get_mut(stack) else { return };
         if first {
-            // One that does not answer has counted nothing of this trial.
+            // A server that does not answer has no counts for this trial.
             drive.reset = drive.process.reset_counts().is_ok();
         } else {
             drive.counted = drive.reset;
         }
     }
 
-    /// What the drive of a stack delivered in the last trial; none where nothing was counted.
+    /// Delivered times of a stack's drive in the last trial; `None` if nothing was counted.
     pub fn served(&self, stack: &str) -> Option<Served> {
         let drive = self.all().get(stack).filter(|drive| drive.counted).cloned()?;
         drive.process.served().ok()
     }
 }
 
-/// A watcher that resets the counts of emulated drives when a trial's first interval has ended: what was
-/// delivered before was for loading. Of a trial of one interval nothing is counted.
+/// A watcher that resets delivered times when a trial's first interval has ended, to exclude loading. A trial
+/// of one interval has no counts.
 pub(crate) struct ResetCounts<'a> {
     inner: &'a mut dyn Watcher,
     drives: Drives,

@@ -1,4 +1,4 @@
-//! What can go wrong between a study and its run, with exit class and the next command.
+//! Errors between a study and its run, with exit class and next command.
 //!
 //! Invariant: every error has exactly one exit class.
 
@@ -22,7 +22,7 @@ pub enum ExitClass {
     BadStudy,
     /// The safety guard refuses.
     Refused,
-    /// The environment lacks something.
+    /// A requirement is missing.
     Environment,
     /// The target failed.
     TargetFailed,
@@ -39,17 +39,17 @@ pub enum RunnerError {
     StudyFile {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Neither a file nor a built-in study.
     #[error("{path} is neither a file nor a built-in study; built in: {known}")]
     NoStudy {
-        /// As given.
+        /// The path as given.
         path: PathBuf,
         /// Names of the built-in studies.
         known: String,
-        /// The one that may have been meant.
+        /// A similar name.
         near: Option<&'static str>,
     },
     /// A study that is wrong.
@@ -68,15 +68,15 @@ pub enum RunnerError {
     Host {
         /// The stack.
         stack: String,
-        /// The name, and those that there are.
+        /// The reason, and the known names.
         reason: String,
     },
-    /// What is to go wrong with a stack's drive cannot.
+    /// The fault plan of a stack is invalid.
     #[error("{of}, faults: {reason}")]
     Faults {
         /// The stack, or the file of the plan.
         of: String,
-        /// Why not, and what is allowed.
+        /// The reason, and what is allowed.
         reason: String,
     },
     /// The stack cannot be used.
@@ -85,7 +85,7 @@ pub enum RunnerError {
     /// The run folder.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    /// Where results may not be made.
+    /// Results cannot be written there.
     #[error(transparent)]
     Output(#[from] OutputError),
     /// The run folder exists already.
@@ -120,13 +120,13 @@ pub enum RunnerError {
         study: String,
         /// The one that is needed.
         wanted: &'static str,
-        /// What it lacks.
+        /// What is missing.
         reason: String,
     },
-    /// Everything in the study is left out.
+    /// Everything in the study was left out.
     #[error("nothing of this study can run: {}", .0.join("; "))]
     NothingToRun(Vec<String>),
-    /// io_uring is demanded and not there.
+    /// A requirement of a stack is missing, such as io_uring.
     #[error("stack `{stack}`: {reason}")]
     Environment {
         /// The stack.
@@ -136,7 +136,7 @@ pub enum RunnerError {
         /// What to do.
         next: String,
     },
-    /// The drive of a stack, a model, could not be attached: the trial has failed, others continue.
+    /// The modelled drive of a stack could not be attached: the trial failed, others continue.
     #[error("refused: {device}: {reason}")]
     NotAttached {
         /// The model.
@@ -145,7 +145,7 @@ pub enum RunnerError {
         reason: String,
         /// What to do.
         next: String,
-        /// The time scale with which it can be, where that is what helps.
+        /// A time scale that would help, if any.
         scale: Option<u32>,
     },
     /// A block read is not what was written; becomes [`RunnerError::WrongData`] with its evidence.
@@ -215,7 +215,7 @@ impl RunnerError {
         }
     }
 
-    /// What to type next.
+    /// The help text: the next command.
     #[must_use]
     pub fn next(&self) -> String {
         match self {
@@ -273,7 +273,7 @@ impl RunnerError {
     }
 }
 
-/// What to do about a run folder.
+/// Help for errors of a run folder.
 fn after_archive(error: &ArchiveError) -> String {
     match error {
         ArchiveError::Damaged { path, .. }
@@ -300,7 +300,7 @@ fn after_archive(error: &ArchiveError) -> String {
     }
 }
 
-/// What to do when the system has refused something.
+/// Help for errors of the system.
 fn after(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => {

@@ -1,4 +1,4 @@
-//! How long a plan takes and what it writes, before it runs.
+//! Estimated duration, writes and space of a plan.
 //!
 //! Invariant: depends on the study alone.
 
@@ -9,7 +9,7 @@ use study::{
 };
 use units::Bytes;
 
-/// Space that must stay free next to what a run needs.
+/// Space that must stay free besides a run's needs.
 const MARGIN: u64 = 64 << 20;
 /// Assumed rate of filling a file, bytes per second.
 const FILL_RATE: f64 = 400e6;
@@ -25,7 +25,7 @@ const PREDICTED_SHARE: f64 = 0.03;
 pub struct Estimate {
     /// Wall time.
     pub seconds: f64,
-    /// Bytes written to prepare targets; measured writes come on top.
+    /// Bytes written to prepare targets, without measured writes.
     pub prepared: Bytes,
     /// Largest space in use at once in one directory.
     pub space: Bytes,
@@ -56,7 +56,7 @@ pub fn estimate(study: &Study, plan: &Plan) -> Estimate {
     Estimate { seconds, prepared: Bytes(prepared), space: Bytes(space) }
 }
 
-/// What loading takes longer where a drive's time is stretched, seconds.
+/// Extra loading time on time-scaled drives, seconds.
 fn stretched_load(study: &Study, trial: &Trial) -> f64 {
     let stack = study.stack.iter().find(|stack| stack.name == trial.stack);
     let longer =
@@ -69,7 +69,7 @@ fn stretched_load(study: &Study, trial: &Trial) -> f64 {
     f64::from(longer) * bytes as f64 / FILL_RATE
 }
 
-/// Space that the trials of a file stack need at once in its directory, with a margin.
+/// Space that the trials of a file stack need in its directory, with a margin.
 pub(crate) fn file_space(stack: &Stack, jobs: &[&Job]) -> Bytes {
     let databases = jobs.iter().filter_map(|job| match job {
         Job::Kv(job) => Some(database_bytes(job)),
@@ -89,10 +89,9 @@ pub(crate) fn database_bytes(job: &KvJob) -> u64 {
     job.data().get().saturating_add(job.records.saturating_mul(16)).saturating_mul(3)
 }
 
-/// Space that a server's data directory needs: tables half as large again, the redo log, and what it begins
-/// with.
+/// Space of a server's data directory: 1.5 times the tables, the redo log, and its initial size.
 pub(crate) fn server_bytes(job: &SqlJob) -> u64 {
-    // A server of the user's has them, and keeps them.
+    // A user's server has its own space.
     if job.dsn.is_some() {
         return 0;
     }
@@ -121,7 +120,7 @@ pub(crate) fn trial_seconds(trial: &Trial) -> f64 {
         }
         Job::Act(_) => time + TRIAL_OVERHEAD,
         Job::Sql(job) => {
-            // Trials with tables of others only start a server; the plan does not say which those are.
+            // Trials that reuse tables only start a server; the plan does not know which.
             let rows = f64::from(job.tables) * job.records as f64;
             let load = if job.fresh { rows / LOAD_RATE } else { 0.0 };
             time + SERVER_OVERHEAD + load
@@ -133,8 +132,8 @@ pub(crate) fn trial_seconds(trial: &Trial) -> f64 {
     }
 }
 
-/// Time after which a trial that has not ended is ended: what its experiment says, or ten times what is
-/// estimated and half an hour, loading and preconditioning included.
+/// Time after which a trial is killed: the experiment's deadline, or ten times the estimate plus half an
+/// hour, loading and preconditioning included.
 pub(crate) fn deadline(trial: &Trial, experiment: &Experiment, prepare: f64) -> Duration {
     experiment.deadline.map_or_else(
         || {

@@ -1,7 +1,6 @@
-//! From a study's text, or a run folder, to a run that has ended.
+//! Executes a study's text, or resumes a run folder.
 //!
-//! Invariants: a trial that is in the archive is never run again; on every way out the undo journal
-//! is played.
+//! Invariants: a trial in the archive is never run again; on every way out the undo journal is played.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -26,7 +25,7 @@ use crate::watch::Watcher;
 pub struct Resumed {
     folder: Reopened,
     plan: Plan,
-    /// What its finished trials reached.
+    /// Rates reached by its finished trials.
     reached: Reached,
     failed_before: bool,
 }
@@ -71,7 +70,7 @@ pub fn resume(path: &Path, again: bool) -> Result<Resumed, RunnerError> {
 }
 
 impl Resumed {
-    /// Runs what is missing.
+    /// Runs the missing trials.
     ///
     /// # Errors
     /// [`RunnerError`]; finished trials are kept.
@@ -85,7 +84,7 @@ impl Resumed {
         self.on(&mut executor, options, watcher)
     }
 
-    /// Runs what is missing by `executor`.
+    /// Runs the missing trials by `executor`.
     pub(crate) fn on(
         self,
         executor: &mut dyn Executor,
@@ -112,7 +111,7 @@ impl Resumed {
 /// Runs a study from its text.
 ///
 /// # Errors
-/// [`RunnerError`]; trials that were finished before are kept.
+/// [`RunnerError`]; finished trials are kept.
 pub fn execute(
     text: &str,
     options: &Options<'_>,
@@ -123,7 +122,7 @@ pub fn execute(
     })
 }
 
-/// Runs a study by the executor that `check` gives for its plan and the folder that runs are made in.
+/// Runs a study by the executor that `check` returns for its plan and the runs' folder.
 pub(crate) fn execute_on<'e>(
     text: &str,
     options: &Options<'_>,
@@ -180,7 +179,7 @@ fn skip_text(skip: &study::Skip) -> String {
     format!("{} on {}: {}", skip.experiment, skip.stack, skip.full_reason())
 }
 
-/// Where runs are, unless the user says so.
+/// Default folder of runs.
 const RUNS: &str = "runs";
 
 /// The folder that a run of `study` gets where the user names none.
@@ -193,7 +192,7 @@ fn named(study: &str, at: &jiff::Zoned) -> String {
     format!("{study}-{}", at.strftime("%Y%m%d-%H%M%S"))
 }
 
-/// A name in `dir` that nothing has yet: two runs may begin in one second.
+/// An unused name in `dir`: two runs may begin in the same second.
 fn free_name(dir: &Path, name: &str) -> PathBuf {
     let numbered = (2..).map(|number| dir.join(format!("{name}-{number}")));
     let mut names = std::iter::once(dir.join(name)).chain(numbered);

@@ -1,7 +1,6 @@
 //! The executor of this host: measures real stacks, emulates drives and predicts on models.
 //!
-//! Invariant: each kind of trial has an executor of its own; this one chooses it and adds what an emulated
-//! drive delivered.
+//! Invariant: each kind of trial has its own executor; this one selects it and adds delivered times.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,7 +28,7 @@ pub(crate) struct HostExecutor<'a> {
 }
 
 impl<'a> HostExecutor<'a> {
-    /// Checks that every stack of the plan can be used; `folder` is where files are made.
+    /// Checks that every stack of the plan can be used; files are created in `folder`.
     pub fn check(
         study: &Study,
         plan: &Plan,
@@ -42,7 +41,8 @@ impl<'a> HostExecutor<'a> {
         Ok(Self { bench, ahead: Ahead::default() })
     }
 
-    /// Adds what an emulated drive delivered; the CPU time that serving it took is no other process's.
+    /// Adds the delivered times of an emulated drive; CPU used for serving it is not counted as other
+    /// processes'.
     fn add_served(&self, run: RunContext<'_>, stack: &str, result: &mut TrialResult) {
         result.served = self.bench.targets.served(stack);
         let faulty = |own: &Stack| own.name == stack && own.faults.is_some();
@@ -114,7 +114,7 @@ impl Executor for HostExecutor<'_> {
     }
 }
 
-/// Whether predictions of a run were begun with another host's times. Older runs have not recorded them.
+/// Whether predictions of a run were begun with another host's times. Older runs did not record them.
 fn is_of_another_host(begun: &StackRecord, host: &HostModel) -> bool {
     let recorded = !begun.host_times.is_empty();
     let cores = Some((host.cores, host.siblings));

@@ -1,7 +1,7 @@
-//! What this machine lacks for a plan, each with the command that mends it, before anything is made.
+//! What this machine lacks for a plan, with the command that fixes it, before anything is created.
 //!
-//! Invariant: only looks; nothing is opened for writing, no server is asked, and nothing is started: a
-//! study may be somebody else's.
+//! Invariant: read-only; nothing is opened for writing, no server is contacted and nothing is started,
+//! because a study is untrusted input.
 
 use std::path::{Path, PathBuf};
 
@@ -13,12 +13,12 @@ use study::{
 use crate::estimate::file_space;
 use crate::servers::absent_server;
 
-/// Something that a plan needs and this machine has not.
+/// A missing requirement of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct MissingRequirement {
     /// The stack that needs it.
     pub stack: String,
-    /// What is lacking.
+    /// What is missing.
     pub what: String,
     /// What to do.
     pub next: String,
@@ -47,13 +47,13 @@ pub fn lacks(study: &Study, plan: &Plan) -> Vec<MissingRequirement> {
     found
 }
 
-/// `plan` without what is optional and this machine lacks something for, which is listed as skipped; and the
-/// numbers of those trials.
+/// `plan` without optional parts that this machine cannot run, which are listed as skipped; and the numbers
+/// of those trials.
 #[must_use]
 pub fn possible(study: &Study, plan: Plan) -> (Plan, Vec<u32>) {
     let Plan { trials, mut skipped } = plan;
     let (mut kept, mut left_out) = (Vec::new(), Vec::new());
-    // Each stack and each job is looked at once, however many trials it has.
+    // Each pair of stack and job is checked once, however many trials it has.
     let mut known: Vec<(String, String, Job, Option<String>)> = Vec::new();
     for trial in trials {
         let optional = study.experiment.iter().any(|e| e.name == trial.experiment && e.optional);
@@ -92,7 +92,7 @@ pub fn possible(study: &Study, plan: Plan) -> (Plan, Vec<u32>) {
     (Plan { trials: kept, skipped }, left_out)
 }
 
-/// What one trial needs and this machine lacks, with what to do about it.
+/// The missing requirement of one trial, with help.
 fn lack_of(stack: &Stack, job: &Job) -> Option<String> {
     let jobs = [job];
     let found = root(stack, &jobs)
@@ -107,7 +107,7 @@ fn measured_jobs<'a>(plan: &'a Plan, stack: &Stack) -> Vec<&'a Job> {
     plan.trials.iter().filter(own).map(|trial| &trial.job).collect()
 }
 
-/// What a plan needs of the system, in words.
+/// System privileges that a plan needs, in words.
 #[must_use]
 pub fn privileges(study: &Study, plan: &Plan) -> &'static str {
     let mut stacks = study.stack.iter().map(|stack| (stack, measured_jobs(plan, stack)));
@@ -120,14 +120,14 @@ pub fn privileges(study: &Study, plan: &Plan) -> &'static str {
     }
 }
 
-/// What of a stack only root can do, when we are not root.
+/// Parts of a stack that require root, if we are not root.
 pub(crate) fn root(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
     let needs = needs_root(stack, jobs)?;
     let root = rustix::process::geteuid().is_root();
     (!root).then(|| (format!("{needs} requires root"), "sudo crosspoint ...".to_owned()))
 }
 
-/// What of a stack only root can make.
+/// Parts of a stack that require root.
 fn needs_root(stack: &Stack, jobs: &[&Job]) -> Option<&'static str> {
     if jobs.is_empty() {
         return None;
@@ -144,7 +144,7 @@ fn needs_root(stack: &Stack, jobs: &[&Job]) -> Option<&'static str> {
     }
 }
 
-/// Where the data would be: there, and with room.
+/// Checks the data's directory and free space.
 fn missing_transport() -> Option<(String, String)> {
     let attach::Missing { reason, next } = attach::available().err()?;
     Some((reason, next))
@@ -153,7 +153,7 @@ fn missing_transport() -> Option<(String, String)> {
 fn place(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
     match &stack.device {
         DeviceName::Model(_) => missing_transport().or_else(|| {
-            // Its data are in memory as far as they are written.
+            // Its data is in memory as far as it is written.
             let needed = file_space(stack, jobs).min(stack.size());
             let free = observe::memory_available()?;
             let next = format!("use less data: --set stack.{}.size=...", stack.name);
@@ -169,7 +169,7 @@ fn place(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
         }
         DeviceName::File => {
             let dir = match stack.directory.as_str() {
-                // Runs are made here, unless --out says otherwise.
+                // Runs are created here unless --out is given.
                 "auto" => PathBuf::from("."),
                 path => PathBuf::from(path),
             };
@@ -193,7 +193,7 @@ fn place(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
     }
 }
 
-/// The program that makes a file system.
+/// The missing mkfs program of a file system.
 fn missing_program(file_system: FileSystem) -> Option<(String, String)> {
     let (program, package) = match file_system {
         FileSystem::AsIs | FileSystem::Raw => return None,

@@ -1,7 +1,7 @@
-//! Plan, execute, record: a study from its file to a run folder.
+//! Plan, execute, record: from a study file to a run folder.
 //!
-//! Invariants: the archive is written trial by trial; everything made on the host is in the undo journal;
-//! watchers are notified, never asked.
+//! Invariants: the archive is written trial by trial; everything created on the host is in the undo journal;
+//! watchers are notified, never queried.
 
 mod ahead;
 pub mod attached;

@@ -1,7 +1,7 @@
 //! Block trials on real files and devices.
 //!
-//! Invariant: the target is opened once a trial, behind the safety guard when it is a device. What it
-//! is not: preparation; the file was filled before.
+//! Invariant: the target is opened once per trial, behind the safety guard if it is a device. Files were
+//! filled before.
 
 use std::fs::File;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(crate) fn open_file(path: &Path, direct: bool) -> Result<File, RunnerError> 
     Ok(opened.map_err(StackError::io("open", path))?)
 }
 
-/// Refuses a plan that would write to a stack that may only be read.
+/// Refuses a plan that would write to a read-only stack.
 pub(crate) fn check_writes(stack: &Stack, jobs: &[&Job]) -> Result<(), RunnerError> {
     if jobs.iter().any(|job| job.writes_blocks()) && !stack.allow_write {
         return Err(RunnerError::Stack(StackError::refused(
@@ -36,7 +36,7 @@ pub(crate) fn check_writes(stack: &Stack, jobs: &[&Job]) -> Result<(), RunnerErr
     Ok(())
 }
 
-/// What a block trial works with.
+/// The environment of a block trial.
 pub(crate) struct BlockPlace<'a> {
     pub stack: &'a Stack,
     pub experiment: &'a Experiment,
@@ -47,11 +47,11 @@ pub(crate) struct BlockPlace<'a> {
     pub own_cost: OwnCost,
     /// Where the ledger of a verified trial is.
     pub ledger: &'a Path,
-    /// Whether the target outlives the program, so that a ledger that is there already speaks of it.
+    /// Whether the target outlives the program, so that an existing ledger applies to it.
     pub lasting: bool,
 }
 
-/// What a block trial gave; `None` when it was stopped while preconditioning.
+/// Result of a block trial; `None` if it was stopped while preconditioning.
 pub(crate) type Measured = Option<TrialResult>;
 
 /// Runs one trial on open targets.
@@ -120,7 +120,7 @@ pub(crate) fn run(
     if let Some(ledger) = &ledger {
         notes.push(read_back(&target, ledger, ledger.checked(), control)?);
         if !control.stopping() {
-            // It was read back whole: nothing is left to be checked by a later run.
+            // All blocks were verified: a later run has nothing left to check.
             let _ = std::fs::remove_file(place.ledger);
         }
     }
@@ -131,7 +131,7 @@ pub(crate) fn run(
 fn precondition_of(job: &Job, fills: u32) -> Option<Precondition> {
     match job {
         Job::Block(job) => job.precondition,
-        // ACT's own phase of preparation: written all over, no rounds.
+        // ACT's own preparation: filled, without rounds.
         Job::Act(_) if fills > 0 => Some(Precondition { fills, round: Nanos::ZERO, rounds_max: 0 }),
         _ => None,
     }
@@ -143,7 +143,7 @@ fn in_phase(job: &Job) -> bool {
 
 fn path_of(stack: &Stack, job: &Job) -> block::Path {
     match stack.submission {
-        // The original has a thread for each request; that is what its phase is about.
+        // ACT uses a thread per request, which its phase reproduces.
         _ if in_phase(job) => block::Path::Psync,
         Submission::Auto => block::Path::Auto,
         Submission::IoUring => block::Path::IoUring,
@@ -151,7 +151,7 @@ fn path_of(stack: &Stack, job: &Job) -> block::Path {
     }
 }
 
-/// The smallest request that a target takes, bytes: 512 if nothing smaller than that is refused.
+/// The smallest request that a target accepts, bytes: 512 if nothing smaller than that is refused.
 fn smallest_request(file: &File) -> u32 {
     [512u32, 1024, 2048].into_iter().find(|size| stack::reads_of(file, *size)).unwrap_or(4096)
 }
@@ -171,8 +171,8 @@ fn run_error(stack: &Stack, error: RunError) -> RunnerError {
     RunnerError::environment(&stack.name, error.to_string(), next)
 }
 
-/// The ledger of a verified trial. One that an earlier, killed process left speaks of a lasting target,
-/// which is checked against it first.
+/// The ledger of a verified trial. One left by an earlier, killed process on a lasting target is checked
+/// first.
 fn open_ledger(
     target: &Target,
     path: &Path,
@@ -193,7 +193,7 @@ fn open_ledger(
         }
         std::fs::remove_file(path).map_err(failed)?;
     }
-    // Another id than any run before, so that blocks of those are not taken for ours.
+    // A new ID, so that blocks of earlier runs are not taken for ours.
     let run = jiff::Timestamp::now().as_nanosecond() as u64;
     let (ledger, _) = Ledger::open(path, run, block, span).map_err(failed)?;
     Ok((ledger, note))
@@ -214,7 +214,7 @@ fn read_back(
     ))
 }
 
-/// What of the latency is ours.
+/// Note on the harness's share of the latency.
 fn cost_note(result: &TrialResult, own: OwnCost) -> Option<String> {
     let total = result.recording.total(None).counts;
     let mean = total.latency_sum.get() as f64 / total.ops.max(1) as f64;

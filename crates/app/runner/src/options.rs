@@ -1,4 +1,4 @@
-//! What the caller decides about a run.
+//! Options of a run set by its caller.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -6,26 +6,26 @@ use std::sync::atomic::AtomicBool;
 
 use stack::Journal;
 
-/// What the caller decides about a run.
+/// Options of a run set by its caller.
 #[derive(Debug)]
 pub struct Options<'a> {
     /// Run folder to make; `runs/STUDY-TIME` when none.
     pub out: Option<PathBuf>,
-    /// Identities of the devices whose data may be lost.
+    /// Identities of the devices whose data may be overwritten.
     pub confirmed: Vec<String>,
-    /// What was measured of this host; predictions have it unless a stack names a host path.
+    /// Calibration of this host, used by predictions unless a stack names a host path.
     pub here: Option<sim::Calibration>,
-    /// Where undo journals are kept.
+    /// Undo journal.
     pub journal: &'a Journal,
     /// Version of the program.
     pub version: &'a str,
     /// How it was built.
     pub build: &'a str,
-    /// Where the run goes, once that is known: for whoever leaves at once.
+    /// The run's folder, once known.
     pub run: &'a OnceLock<PathBuf>,
     /// Set from outside to stop at the end of the current interval.
     pub stop: &'a AtomicBool,
-    /// Set from outside before everything is undone under a trial: what it gives then is not recorded.
+    /// Set before everything is undone under a trial, whose result is then discarded.
     pub abort: &'a AtomicBool,
     /// Called when a trial neither ends nor can be ended, as on a device that does not answer; ends the
     /// program.

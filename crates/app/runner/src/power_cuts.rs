@@ -1,11 +1,11 @@
-//! Power cuts under databases: a real engine writes on an emulated drive, the power goes with a write drawn
-//! from a seed, and the database is opened again and compared with what had been acknowledged.
+//! Power cuts under databases: a real engine writes on an emulated drive, the power is cut at a write drawn
+//! from a seed, and the database is reopened and compared with the acknowledgements.
 //!
-//! Each cut has a fresh file system and a fresh database. When the power goes the drive loses some of what
-//! was written and not flushed, answers every request with an error, and the engine's process is ended;
-//! then the power is back, the file system is mounted as it is and the engine recovers. Invariants: what is
-//! drawn depends on the seed and the number of the cut alone (which write that is, is up to the engine's
-//! threads); the log of what was acknowledged is not on the drive; nothing of a cut outlives it.
+//! Each cut has a fresh file system and database. At the cut the drive loses some unflushed blocks and fails
+//! every request, and the engine's process is killed; then power is restored, the file system is mounted as
+//! it is and the engine recovers. Invariants: draws depend on the seed and the number of the cut only (which
+//! write that is depends on the engine's threads); the log of acknowledgements is not on the drive; nothing
+//! of a cut outlives it.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,12 +21,12 @@ use crate::RunnerError;
 use crate::cut_databases::{CutDatabase, Kept, SURE};
 use crate::drives::{CutPlan, DriveProcess, DriveSpec};
 
-/// Least drives: file systems want some room.
+/// Smallest drive that file systems accept.
 const SIZE_LEAST: Bytes = Bytes::mib(64);
-/// Time that a loop device has to go after its file system has.
+/// Time limit for a loop device to disappear after its file system.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What to do.
+/// Parameters.
 #[derive(Debug, Clone, Copy)]
 pub struct PowerCuts<'a> {
     /// Model of the drive.
@@ -35,17 +35,17 @@ pub struct PowerCuts<'a> {
     pub size: Bytes,
     /// Its file system.
     pub format: Format,
-    /// How many cuts.
+    /// Number of cuts.
     pub cuts: u32,
-    /// What is drawn comes from this.
+    /// Seed of all draws.
     pub seed: Seed,
-    /// The power goes with one of this many first writes.
+    /// The cut happens at one of this many first writes.
     pub writes: u64,
-    /// How many of the flushes the drive acknowledges and does not do.
+    /// Share of flushes that the drive acknowledges and drops.
     pub lies: Share,
-    /// Directory below which everything is made.
+    /// Directory for everything that is created.
     pub at: &'a Path,
-    /// Directory for the drives of cuts that lost something.
+    /// Directory for drives of cuts that lost data.
     pub keep: Option<&'a Path>,
 }
 
@@ -54,35 +54,32 @@ pub struct PowerCuts<'a> {
 pub struct CutRecord {
     /// From 1.
     pub number: u32,
-    /// The write with which the power went, of those after the database was there to write to.
+    /// The write at which power was cut, counted from when the database was ready.
     pub write: u64,
-    /// Whether it went under the writer; else that had ended before.
+    /// Whether the writer was still running.
     pub under_load: bool,
     /// What the drive lost.
     pub drive: PowerCut,
-    /// Loads and updates of records that had been acknowledged, one of each a record; or rows.
+    /// Acknowledged loads and updates of records, or rows.
     pub acknowledged: u64,
     /// What the database kept.
     pub kept: Kept,
-    /// The drive as the power left it, where such drives are kept and this lost something; or why that could
-    /// not be kept.
+    /// The kept drive of a cut that lost data, or why it could not be kept.
     pub image: Option<Result<PathBuf, String>>,
 }
 
 impl CutRecord {
-    /// Whether it could have lost something: under load, with something acknowledged, on a drive that
-    /// lost a block.
+    /// Whether the cut could have lost data: under load, with acknowledgements, and lost blocks.
     #[must_use]
     pub const fn tells(&self) -> bool {
         self.under_load && self.acknowledged > 0 && !self.drive.lost.is_empty()
     }
 }
 
-/// Cuts the power so often; `heard` is notified of each cut as it is over. Gives fewer where `stop` was
-/// set.
+/// Cuts the power; `heard` is notified after each cut. Returns fewer cuts if `stop` was set.
 ///
 /// # Errors
-/// When something that is needed is missing; what a database loses is data.
+/// If a requirement is missing; data loss is a result.
 pub fn power_cuts(
     plan: &PowerCuts<'_>,
     trial: (&study::Study, &Trial),
@@ -151,7 +148,7 @@ impl Drive {
         Volume::over_file(journal, &self.area, self.served.file(), Some(format))
     }
 
-    /// Takes a file system off the drive, and waits until nothing reaches it any more.
+    /// Unmounts a file system, and waits until nothing reaches the drive.
     fn take_off(&self, volume: Volume) -> Result<(), StackError> {
         drop(volume);
         let users = stack::still_used(self.served.file(), None, PATIENCE);
@@ -166,10 +163,10 @@ impl Drive {
     }
 }
 
-/// Drives of one name that a folder may hold.
+/// Drives of one name in a folder.
 const NAMES_MAX: u32 = 1000;
 
-/// What was on a drive when the power was gone; it goes with the work area unless it is kept.
+/// The contents of a drive after a cut; removed with the work area unless kept.
 struct DriveImage<'a> {
     store: Store,
     keep: &'a Path,
@@ -190,7 +187,7 @@ impl<'a> DriveImage<'a> {
         Ok(Self { store, keep, name: format!("seed-{}-cut-{number}", plan.seed.0) })
     }
 
-    /// Where it is kept, under a name that nothing has; or why it is not.
+    /// Keeps it under a new name, or returns why it could not be kept.
     fn keep(&self) -> Result<PathBuf, String> {
         for number in 1..NAMES_MAX {
             let more = if number == 1 { String::new() } else { format!("-{number}") };
@@ -220,7 +217,7 @@ fn one(
     volume.remake()?;
     let place = volume.path().join("database");
     std::fs::create_dir(&place).map_err(StackError::io("make", &place))?;
-    // All of that is on the medium before anything is counted.
+    // Everything is on the medium before counting starts.
     std::fs::File::open(volume.path())
         .and_then(|place| Ok(rustix::fs::syncfs(place)?))
         .map_err(StackError::io("sync", volume.path()))?;
@@ -237,7 +234,7 @@ fn one(
         Job::Block(_) | Job::Act(_) => unreachable!("invariant: databases are cut"),
     };
     drive.served.begin_faults(Some(CutPlan { seed: seed.0, write, dropped_flushes: plan.lies }))?;
-    // A drive that is no longer served is gone as well.
+    // A drive without a server is gone, too.
     let gone = || !matches!(drive.served.power_cut(), Ok(None));
     let written = database.write(&gone, with);
     let under_load = gone();

@@ -1,9 +1,8 @@
-//! Bringing a device to the state in which it is measured: written all over, then worked on in rounds
-//! until it is steady (SNIA Solid State Storage Performance Test Specification 2.0.2, and more strictly:
-//! `stats::steady`). A drive that is written must also have taken twice its span in the job's own pattern: a
-//! plateau before a write cliff looks steady.
+//! Preconditioning: the device is filled, then worked on in rounds until it is steady (SNIA Solid State
+//! Storage Performance Test Specification 2.0.2, and more strictly: `stats::steady`). A job that writes must
+//! also have written twice its span: a plateau before a write cliff looks steady.
 //!
-//! Invariant: whether steady state was reached is said, never assumed.
+//! Invariant: whether steady state was reached is reported, never assumed.
 
 use block::{BlockSpec, Target};
 use observe::Control;
@@ -13,7 +12,7 @@ use study::Precondition;
 use units::{Bytes, Nanos, Share, human_count};
 use workload::{BlockGroup, BlockPlan, Pattern};
 
-/// Size of the writes that fill a device, and how many are in flight.
+/// Block size and number of fill writes in flight.
 const FILL_BLOCK: u32 = 128 << 10;
 const FILL_DEPTH: u32 = 32;
 /// A fill ends after this time at the latest, finished or not.
@@ -21,7 +20,7 @@ const FILL_TIME_MAX: Nanos = Nanos::from_secs(7 * 24 * 3600);
 /// Interval of progress while filling.
 const FILL_INTERVAL: Nanos = Nanos::from_secs(10);
 
-/// What was done, in words; `None` when the user stopped it.
+/// A note on what was done; `None` if the user stopped it.
 pub(crate) fn precondition(
     target: &Target,
     spec: &BlockSpec<'_>,
@@ -69,7 +68,7 @@ pub(crate) fn precondition(
     Ok(Some(format!("preconditioned: {}", words.join("; "))))
 }
 
-/// Writes the span; gives its size and the number of writes that failed.
+/// Fills the span; returns its size and the number of failed writes.
 fn fill(
     target: &Target,
     spec: &BlockSpec<'_>,
@@ -94,20 +93,20 @@ fn fill(
     Ok((first.span, recording.errors()))
 }
 
-/// Bytes of the span that the job writes; 0 when it writes nothing.
+/// Bytes of the span that the job writes; 0 for a read-only job.
 fn span_of_writes(spec: &BlockSpec<'_>) -> u64 {
     let writing = spec.groups.iter().filter(|group| group.plan.read_share < Share::ALL);
     writing.map(|group| group.plan.span.get()).max().unwrap_or(0)
 }
 
-/// What the rounds wrote.
+/// Bytes written by the rounds.
 struct Written {
     bytes: u64,
     span: u64,
 }
 
 impl Written {
-    /// Times the span that a job which writes must have written.
+    /// Multiples of its span that a writing job must have written.
     const SPANS: u64 = 2;
 
     fn is_enough(&self) -> bool {

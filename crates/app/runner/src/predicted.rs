@@ -1,8 +1,7 @@
 //! Block trials on device models, in virtual time.
 //!
-//! Invariant: the result depends on the study, the profile, the host (which the run records) and the seed
-//! alone; in ACT's phase without `service-threads` also on the processors here, as ACT's own does. What it
-//! is not: able to predict databases.
+//! Invariant: the result depends on the study, the profile, the recorded host and the seed only; in ACT's
+//! phase without `service-threads` also on this machine's CPUs, as in ACT.
 
 use archive::StackRecord;
 use device::{Condition, Model, Parameters, Profile};
@@ -22,17 +21,17 @@ const CHECK_TIME: Nanos = Nanos::from_millis(200);
 /// Smallest request of the modelled devices, bytes.
 const SMALLEST_REQUEST: u32 = 512;
 
-/// What a model stack is: a device, and the host it is on.
+/// A model stack: a device and its host.
 #[derive(Debug, Clone)]
 pub(crate) struct Modelled {
     pub profile: Profile,
     pub host: HostModel,
 }
 
-/// Runs `trial` on the modelled device; `None` when it was stopped: a part of it is soon made again.
+/// Runs `trial` on the modelled device; `None` if it was stopped.
 ///
 /// # Errors
-/// Why the load cannot be offered there.
+/// Why the load cannot be offered.
 pub(crate) fn predict(
     Modelled { profile, host }: &Modelled,
     stack: &Stack,
@@ -67,7 +66,7 @@ pub(crate) fn size_of(stack: &Stack, profile: &Profile) -> Bytes {
     stack.size.unwrap_or(profile.capacity).min(profile.capacity)
 }
 
-/// The state of a drive as its model knows it.
+/// The initial state of a drive.
 #[must_use]
 pub const fn condition_of(condition: study::Condition) -> Condition {
     match condition {
@@ -77,8 +76,8 @@ pub const fn condition_of(condition: study::Condition) -> Condition {
     }
 }
 
-/// In what a job leaves what was measured of a device that is known from measurements alone; `None` where
-/// it does not, and for models of other kinds.
+/// How a job leaves the measurements that a fitted profile is based on; `None` if it does not, and for other
+/// models.
 fn beyond(profile: &Profile, job: &Job) -> Option<String> {
     let (Parameters::Flow(p), Job::Block(job)) = (&profile.parameters, job) else { return None };
     let mut left = Vec::new();
@@ -102,7 +101,7 @@ fn beyond(profile: &Profile, job: &Job) -> Option<String> {
     if job.distribution != study::Offsets::Uniform {
         left.push("uniform offsets were measured".to_owned());
     }
-    // Fits of today are tested on schedules of one thread; those of before say nothing of any.
+    // Recent fits validate one-thread schedules; older ones none.
     let tested = profile.acceptance.iter().filter_map(|tested| tested.rate).max();
     let alike = job.clients == 1 && job.arrivals == study::Arrivals::Poisson;
     let scheduled = alike && tested.is_some_and(|most| job.rate() <= most);
@@ -132,7 +131,7 @@ fn beyond(profile: &Profile, job: &Job) -> Option<String> {
     (!left.is_empty()).then(words)
 }
 
-/// Why a job cannot be predicted on a profile: it makes data durable, and nothing is known of that there.
+/// Why a job cannot be predicted on a profile: it needs durability, about which the profile knows nothing.
 pub(crate) fn unknown(profile: &Profile, job: &Job) -> Option<String> {
     let durable = match job {
         Job::Block(job) => {
@@ -151,10 +150,10 @@ pub(crate) fn unknown(profile: &Profile, job: &Job) -> Option<String> {
     ))
 }
 
-/// The host that a model stack names, or this one where it names none and was calibrated.
+/// The host that a model stack names; otherwise this one if calibrated.
 ///
 /// # Errors
-/// The names that there are.
+/// With the known names.
 pub(crate) fn host_of(
     stack: &Stack,
     profile: &Profile,
@@ -202,11 +201,11 @@ fn check_jobs(profile: &Profile, seed: Seed) -> Vec<validate::Check> {
     jobs.flat_map_iter(|job| check_job(profile, job, CHECK_TIME, seed)).collect()
 }
 
-/// What is published of jobs like those that `study` predicts on `stack`, with the error of the model,
-/// computed now: of others nothing would be asked, and jobs that write take seconds each.
+/// Published figures of jobs like those that `study` predicts on `stack`, with the model's errors, computed
+/// now: other jobs are not needed, and jobs that write take seconds each.
 fn checked(stack: &Stack, of: &Modelled, study: &Study, seed: Seed) -> Vec<CheckedFigure> {
     let Modelled { profile, host } = of;
-    // What is published was met through the published host: of this one's own path it says nothing.
+    // Published figures were validated on the published host and say nothing about this host's path.
     let published = HostModel::named(host.name).map(|known| known.to(profile).times());
     if published.is_some_and(|times| times != host.times()) {
         return Vec::new();
@@ -233,12 +232,12 @@ fn checked(stack: &Stack, of: &Modelled, study: &Study, seed: Seed) -> Vec<Check
     checks
 }
 
-/// Names a model by its constants, whatever file they stand in.
+/// Hash of a model's constants, independent of its file.
 pub(crate) fn constants(profile: &Profile) -> String {
     study::short_hash(&format!("{:?} {:?}", profile.capacity, profile.parameters))
 }
 
-/// What the header says of a model stack.
+/// Header record of a model stack.
 pub(crate) fn stack_record(stack: &Stack, of: &Modelled, study: &Study, seed: Seed) -> StackRecord {
     let Modelled { profile, host } = of;
     StackRecord {

@@ -1,7 +1,7 @@
-//! A race: the same SQL job on several stacks at the same time, each with a server of its own.
+//! Races: the same SQL job on several stacks at the same time, each with its own server.
 //!
-//! Invariants: all are loaded and connected before any begins; they begin together; each continues until it
-//! has done its transactions.
+//! Invariants: all are loaded and connected before any begins; they begin together; each runs until its
+//! transactions are done.
 
 use std::sync::Barrier;
 use std::sync::mpsc::sync_channel;
@@ -17,7 +17,7 @@ use crate::databases::start_host;
 use crate::sql_trial::{Prepared, Readiness, SqlExecutor, SqlTrial, ask, request_of};
 use crate::watch::{Event, Watcher};
 
-/// Runs the race that `trial` belongs to; a racer whose drive cannot be attached fails alone.
+/// Runs the race of `trial`; a racer whose drive cannot be attached fails alone.
 pub(crate) fn run(
     sql: &mut SqlExecutor<'_, '_>,
     run: RunContext<'_>,
@@ -67,15 +67,15 @@ pub(crate) fn run(
     }
 }
 
-/// Lets the prepared racers begin together, and hears them until the last has ended; returns how each ended
-/// and whether it began.
+/// Lets the prepared racers begin together, and waits for the last; returns how each ended and whether it
+/// began.
 fn run_together(
     run: RunContext<'_>,
     ready: &[(SqlTrial<'_>, Prepared)],
     watcher: &mut dyn Watcher,
 ) -> Result<Vec<(Ended, bool)>, RunnerError> {
     let mark = run.options.journal.mark();
-    // From this thread, with which their processes end.
+    // On this thread, with which their processes end.
     let lines = ready.iter().map(|(one, _)| start_host(mark, &one.stack.name));
     let lines = lines.collect::<Result<Vec<_>, _>>()?;
     for ((one, prepared), line) in ready.iter().zip(&lines) {
@@ -83,7 +83,7 @@ fn run_together(
     }
     let journals = ready.iter().map(|(one, _)| run.begin_journal(one.trial));
     let journals = journals.collect::<Result<Vec<_>, _>>()?;
-    // Each waits once: when it is ready, or when it has ended without ever being.
+    // Each waits once: when ready, or when ended without being ready.
     let gate = Barrier::new(ready.len());
     let (send, receive) = sync_channel(1024);
     std::thread::scope(|scope| {
@@ -104,7 +104,7 @@ fn run_together(
                             }
                         }
                         worker::Event::Interval(progress) => {
-                            // A line of progress that nobody reads in time is lost; nothing else is.
+                            // Progress that is not read in time is dropped; nothing else is.
                             let _ = send.try_send((one.trial, progress));
                         }
                         worker::Event::Loading(_) => {}

@@ -1,7 +1,6 @@
-//! Rates that closed loops have reached in a run, for open loops that are offered a share of them.
+//! Rates that closed loops reached in a run, for open loops at a share of them.
 //!
-//! Invariant: made from the archive and from trials as they finish, so a resumed run knows what the first
-//! part knew.
+//! Invariant: built from the archive and from trials as they finish, so a resumed run has the same rates.
 
 use archive::{TrialOutcome, TrialRecord};
 use study::{Arrivals, Job, Plan, Trial};
@@ -21,11 +20,10 @@ impl Reached {
         }
     }
 
-    /// The trial with its rate filled in, where that is a share of the highest reached before; and what
-    /// to say of it.
+    /// Fills in the rate of a trial that is a share of the highest reached before, with a note.
     ///
     /// # Errors
-    /// Why there is no rate to offer a share of: the study has such closed loops, and none of them gave one.
+    /// If the study has such closed loops, and none of them reached a rate.
     pub fn offer(&self, plan: &Plan, trial: &Trial) -> Result<(Trial, Option<String>), String> {
         let mut known = trial.clone();
         let Job::Block(job) = &mut known.job else { return Ok((known, None)) };
@@ -33,7 +31,7 @@ impl Reached {
         let alike = plan.trials.iter().filter(|other| {
             let same = matches!(&other.job, Job::Block(other)
                 if other.arrivals == Arrivals::Closed && other.same_operations(job));
-            // Of later ones a run that is resumed may know, and the first part of it could not.
+            // A resumed run may have later ones, which its first part did not.
             other.number < trial.number && other.stack == trial.stack && same
         });
         let rates = alike.filter_map(|other| {

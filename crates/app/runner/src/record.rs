@@ -1,6 +1,6 @@
-//! What came of a trial, as it is recorded and as one line says it.
+//! The record of a trial, and its one-line summary.
 //!
-//! Invariant: a trial that was stopped before a whole interval was measured has no record.
+//! Invariant: a trial that was stopped before a complete interval has no record.
 
 use archive::{TrialOutcome, TrialRecord};
 use stats::{Recording, TrialResult};
@@ -10,18 +10,18 @@ use workload::{KvRole, OpClass};
 
 use crate::context::RunContext;
 
-/// The record of a trial; `None` when it was stopped before a whole interval was measured.
+/// The record of a trial; `None` if it was stopped before a complete interval was measured.
 pub(crate) fn record(
     run: RunContext<'_>,
     trial: &Trial,
     mut outcome: TrialResult,
 ) -> Option<TrialRecord> {
     if outcome.recording.intervals.is_empty() {
-        // Its process died: what it had recorded until then is in its journal.
+        // Its process died: its recording is in the journal.
         outcome.recording = run.archive.kept(&trial.slug());
     }
     let planned = match &trial.job {
-        // Bounded by operations: whatever time they took is the whole of it.
+        // Bounded by operations: its duration is the whole trial.
         Job::Block(job) if job.operations_limit().is_some() && !run.stopping() => Nanos(1),
         Job::Kv(job) if (job.workload.fills() || job.operations.is_some()) && !run.stopping() => {
             Nanos(1)
@@ -46,12 +46,12 @@ pub(crate) fn record(
     Some(run.known(trial, outcome, ended))
 }
 
-/// Why a trial that is bounded by operations has nothing measured.
+/// Failure of a trial bounded by operations that measured nothing.
 const OVER_EARLY: &str =
     "all operations completed during the warm-up; use a shorter warm_up or more operations";
 
-/// What clients of a database were to do and of which not one operation ended: a writer that never had its
-/// turn is no row of zeroes, it is missing.
+/// Classes of a database job without a single completed operation: a writer that never ran is missing, not
+/// zero.
 fn silent(job: &Job, recording: &Recording) -> Option<String> {
     let mut expected: Vec<OpClass> = match job {
         Job::Kv(job) => study::kv_roles(job).iter().flat_map(KvRole::classes).collect(),

@@ -1,6 +1,6 @@
-//! Planning, order, failures, interruption, resuming and progress of runs, with trials from a script.
+//! Scenarios with scripted trials: planning, order, failures, interruption, resuming and progress.
 //!
-//! Each test says what a user would lose. No engine, device or privilege is needed.
+//! Each test states the user's loss. No engine, device or privilege is needed.
 
 mod failing;
 mod interrupting;

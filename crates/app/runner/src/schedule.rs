@@ -1,7 +1,6 @@
-//! The trials of a run, one after the other: each is made durable before the next begins.
+//! Runs the trials of a study in turn: each is durable before the next begins.
 //!
-//! Invariants: a trial that failed does not keep others from running; what a stopped trial has recorded is
-//! kept.
+//! Invariants: a failed trial does not prevent others; recordings of a stopped trial are kept.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,9 +23,9 @@ use crate::watch::{Event, Watcher};
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// Every trial is there.
+    /// Every trial finished.
     Complete,
-    /// Stopped by the user; what there is, is kept.
+    /// Stopped by the user; finished trials are kept.
     Interrupted,
     /// Every trial was run, but a target failed in some.
     Failed,
@@ -45,13 +44,13 @@ pub struct RunEnd {
     pub asks: bool,
 }
 
-/// The trials of a run, and what is known of those that have ended.
+/// The trials of a run, and what is known of ended ones.
 pub(crate) struct Schedule<'a> {
     pub study: &'a Study,
     pub plan: &'a Plan,
     pub options: &'a Options<'a>,
     pub archive: RunWriter,
-    /// What the header says of the stacks.
+    /// Header records of the stacks.
     pub stacks: Vec<StackRecord>,
     /// Trials failed before this run was resumed.
     pub failed_before: bool,
@@ -64,7 +63,7 @@ pub(crate) struct Schedule<'a> {
 }
 
 impl Schedule<'_> {
-    /// Runs what is missing.
+    /// Runs the missing trials.
     pub fn run(
         mut self,
         executor: &mut dyn Executor,
@@ -84,7 +83,7 @@ impl Schedule<'_> {
         let mut ending = if self.failed_before { Ending::Failed } else { Ending::Complete };
         let mut ran = 0;
         for trial in missing {
-            // What has ended together with an earlier trial is recorded, also after a stop.
+            // A trial that ended together with an earlier one is recorded, also after a stop.
             let has_ended = self.together.contains_key(&trial.number);
             if self.is_stopping() && !has_ended {
                 ending = Ending::Interrupted;
@@ -94,7 +93,7 @@ impl Schedule<'_> {
             let began = Instant::now();
             let result = self.result(trial, began, executor, watcher)?;
             left -= trial_seconds(trial);
-            // Undone under its feet: what it gives then is no failure of its target.
+            // Undone during the trial: its result is not a failure of its target.
             let result = result.filter(|_| !self.options.abort.load(Ordering::SeqCst));
             let recorded = result.and_then(|result| record(self.context(began), trial, result));
             let Some(record) = recorded else {
@@ -146,7 +145,7 @@ impl Schedule<'_> {
         }
     }
 
-    /// The result of a trial; none when it was stopped before anything was recorded.
+    /// The result of a trial; `None` if it was stopped before anything was recorded.
     fn result(
         &mut self,
         trial: &Trial,
@@ -157,7 +156,7 @@ impl Schedule<'_> {
         if let Some(result) = self.together.remove(&trial.number) {
             return self.or_not_attached(result).map(Some);
         }
-        // At the rate that it is to be offered; without one it has failed, and others run.
+        // With its offered rate; without one it fails, and others run.
         let (known, offered) = match self.reached.offer(self.plan, trial) {
             Ok(known) => known,
             Err(reason) => {
@@ -184,8 +183,8 @@ impl Schedule<'_> {
         Ok(Some(result))
     }
 
-    /// A trial whose emulated drive could not be attached has failed, and others run; any other error ends
-    /// the run.
+    /// A trial whose emulated drive could not be attached fails, and others run; any other error ends the
+    /// run.
     fn or_not_attached(
         &mut self,
         result: Result<TrialResult, RunnerError>,

@@ -1,7 +1,7 @@
-//! Servers and tables of a run: what a SQL job's engine is asked for, and what trials leave for each other.
+//! Servers and tables of a run, shared between SQL trials.
 //!
-//! A data directory is on the stack under test; one that was loaded is used again only for the same tables.
-//! What a failed trial leaves is removed, or kept where the study says so.
+//! A data directory is on the stack under test; tables are reused only by the same job. Remains of a failed
+//! trial are removed, or kept if the study says so.
 
 use std::path::{Path, PathBuf};
 
@@ -14,18 +14,18 @@ use worker::Handler;
 
 use crate::RunnerError;
 
-/// Tables that a trial left for others.
+/// Tables left by a trial.
 #[derive(Debug, Clone)]
 pub(crate) struct Loaded {
-    /// What they were loaded for.
+    /// Identifies their contents.
     pub key: String,
     /// Directory of the database.
     pub place: PathBuf,
-    /// What loading took; told by the trial that did it.
+    /// Cost of loading, reported by the trial that did it.
     pub load: LoadRecord,
     /// Bytes of the tables' pages.
     pub pages: u64,
-    /// What must be said of the volume.
+    /// Note about the volume.
     pub volume_note: Option<String>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Running {
     /// Ours, or none: the user's, or an embedded database.
     pub server: Option<Box<dyn Server>>,
     pub log: PathBuf,
-    /// Variables of a server supplied by the user as they were before.
+    /// Original values of changed variables of the user's server.
     pub before: Vec<(String, String)>,
     /// The user's server, for as long as the trial.
     _held: Option<Box<dyn Send>>,
@@ -71,7 +71,7 @@ pub(crate) fn server_of(job: &SqlJob) -> Option<ServerVerbs> {
     engine_of(job).ok()?.server
 }
 
-/// Why a run cannot begin, from an engine's refusal.
+/// Converts an engine's refusal.
 pub(crate) fn environment(stack: &str, error: &EngineError) -> RunnerError {
     let next = error.help().unwrap_or("crosspoint doctor").to_owned();
     let reason = error.help().map_or_else(|| error.to_string(), |_| error.reason());
@@ -82,20 +82,19 @@ pub(crate) fn environment(stack: &str, error: &EngineError) -> RunnerError {
     RunnerError::environment(stack, reason, next)
 }
 
-/// Whether a job's server exists, is new enough and may be used, before anything is made.
+/// Checks that a job's server exists, is new enough and usable, before anything is created.
 pub(crate) fn probe(stack: &str, job: &SqlJob) -> Result<(), RunnerError> {
     let checked = server_of(job).map_or(Ok(()), |server| (server.check)(job));
     checked.map_err(|error| environment(stack, &error))
 }
 
-/// What a job's server lacks and what to do about it, by looking alone: nothing that a study names is
-/// started.
+/// What a job's server lacks, without starting anything that the study names.
 pub(crate) fn absent_server(job: &SqlJob) -> Option<(String, String)> {
     let error = (server_of(job)?.look)(job).err()?;
     Some((error.reason(), error.help().unwrap_or("crosspoint doctor").to_owned()))
 }
 
-/// The server of the user's that a job names; what the job will change there is noted first, to be set back.
+/// The user's server of a job; original values of variables to change are journaled first.
 pub(crate) fn shared(job: &SqlJob, dsn: &str, journal: &Journal) -> Result<Running, EngineError> {
     let Some(server) = server_of(job) else {
         let reason = format!("{} is embedded; it has no servers", job.engine.word());
@@ -113,13 +112,13 @@ pub(crate) fn pool_of(job: &SqlJob, tables: Option<u64>) -> Bytes {
         .map_or_else(|| memory().unwrap_or_else(|| job.data()), |server| (server.pool)(job, tables))
 }
 
-/// Makes the directory of a job's database in `place`.
+/// Creates the directory of a job's database in `place`.
 pub(crate) fn make(job: &SqlJob, place: &Path, hosting: Hosting<'_>) -> Result<(), EngineError> {
     server_of(job).map_or(Ok(()), |server| (server.make)(job, place, hosting))
 }
 
-/// Starts the private server of a job on the data directory in `private.place`; an embedded database is
-/// there already.
+/// Starts the private server of a job on the data directory in `private.place`; an embedded database needs
+/// none.
 pub(crate) fn start(
     job: &SqlJob,
     private: PrivateServer<'_>,

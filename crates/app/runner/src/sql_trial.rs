@@ -1,8 +1,7 @@
-//! SQL trials: a database loaded or taken over, a server started, its clients asked, all of it put away.
+//! SQL trials: load or reuse a database, start a server, run its clients, clean up.
 //!
-//! Invariants: a server that dies is a failed trial with its last words, not a failed run; trials on one
-//! stack with the same tables continue with each other's unless the study says otherwise, each on a server
-//! started again.
+//! Invariants: a server that dies is a failed trial with its last log lines, not a failed run; trials on one
+//! stack with the same tables reuse them unless the study says otherwise, each on a restarted server.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -62,7 +61,7 @@ impl Prepared {
     }
 }
 
-/// What came of preparing.
+/// Result of preparing a trial.
 pub(crate) enum Readiness {
     Ready(Box<Prepared>),
     /// The target failed.
@@ -105,7 +104,7 @@ impl SqlExecutor<'_, '_> {
         Ok(self.conclude(one, *prepared, ended).into())
     }
 
-    /// Loads the tables, or takes over those that are there, and starts the server of the trial.
+    /// Loads the tables, or reuses existing ones, and starts the trial's server.
     pub(crate) fn prepare(
         &mut self,
         one: SqlTrial<'_>,
@@ -120,7 +119,7 @@ impl SqlExecutor<'_, '_> {
             return self.load_shared(one, (running, notes), watcher);
         }
         let key = job.tables_key();
-        // Another stack may have had the device in between; then its tables are gone.
+        // Another stack may have used the device in between, so its tables are gone.
         let usable = |loaded: &&Loaded| loaded.key == key && !job.fresh && loaded.place.exists();
         let there = self.bench.loaded.get(name).filter(usable).cloned();
         let fresh = there.is_none();
@@ -153,7 +152,7 @@ impl SqlExecutor<'_, '_> {
                 numbers.best_hit_ratio(share) * 100.0
             )
         });
-        // What loading left in the page cache would answer for the device.
+        // Pages cached by loading would replace device reads.
         let data = servers::server_of(job).map(|server| (server.data)(&loaded.place));
         for dir in data.unwrap_or_else(|| vec![loaded.place.clone()]) {
             let _ = engine::kv::evict(&dir);
@@ -186,7 +185,7 @@ impl SqlExecutor<'_, '_> {
         one.run.archive.path().join(format!("{}.server.log", one.trial.slug()))
     }
 
-    /// Makes a database and loads it: the tables, nothing when it was stopped, or how it failed.
+    /// Creates and loads a database: the tables, `None` if stopped, or how it failed.
     fn load(
         &mut self,
         one: SqlTrial<'_>,
@@ -194,7 +193,7 @@ impl SqlExecutor<'_, '_> {
     ) -> Result<Result<Option<Loaded>, TrialResult>, RunnerError> {
         let job = one.job;
         self.bench.forget(&one.stack.name);
-        // A drive that is there already, or that is made now, is loaded before its life begins.
+        // A drive is loaded before its life begins.
         self.bench.targets.stage(one.stack, true)?;
         let (place, volume_note) = self.bench.targets.database_place(one.stack)?;
         self.bench.targets.stage(one.stack, true)?;
@@ -238,7 +237,7 @@ impl SqlExecutor<'_, '_> {
         }
     }
 
-    /// The life of a drive that was loaded before it begins now, once all of the load is there.
+    /// Begins the life of a preloaded drive.
     fn end_staging(&mut self, one: SqlTrial<'_>, place: &Path) -> Result<(), RunnerError> {
         if one.stack.staged {
             let synced = File::open(place).and_then(|dir| Ok(rustix::fs::syncfs(dir)?));
@@ -247,7 +246,7 @@ impl SqlExecutor<'_, '_> {
         self.bench.targets.stage(one.stack, false)
     }
 
-    /// Loads what is missing of the tables on a server supplied by the user.
+    /// Loads missing tables on the user's server.
     fn load_shared(
         &mut self,
         one: SqlTrial<'_>,
@@ -273,7 +272,7 @@ impl SqlExecutor<'_, '_> {
         }
     }
 
-    /// What a trial gave, its server stopped and its database put away.
+    /// The result of a trial; stops its server and cleans up.
     pub(crate) fn conclude(
         &mut self,
         one: SqlTrial<'_>,
@@ -317,7 +316,7 @@ impl SqlExecutor<'_, '_> {
             outcome.notes.push(format!("the server {reason}"));
             self.bench.forget(&one.stack.name);
         }
-        // A log without a failure is of no use to anybody.
+        // A log without a failure is of no use.
         let _ = std::fs::remove_file(&running.log);
         Some(outcome)
     }
@@ -335,8 +334,7 @@ impl SqlExecutor<'_, '_> {
         outcome
     }
 
-    /// Keeps or removes the database of a failed trial, as the study says, and says whether its file system
-    /// was full.
+    /// Keeps or removes the database of a failed trial, as the study says, and reports a full file system.
     fn put_away_failed(&mut self, one: SqlTrial<'_>, outcome: &mut TrialResult) {
         if let Some(loaded) = self.bench.loaded.get(&one.stack.name) {
             if let (Some(reason), Ok(free)) =
@@ -358,7 +356,7 @@ impl SqlExecutor<'_, '_> {
         self.bench.forget(&one.stack.name);
     }
 
-    /// Asks a process of clients to load, and tells of its progress.
+    /// Lets a client process load the tables, and forwards its progress.
     fn ask_to_load(
         &self,
         one: SqlTrial<'_>,
@@ -376,18 +374,18 @@ impl SqlExecutor<'_, '_> {
     }
 }
 
-/// Time in which a server that dies is seen to be dead after its clients have lost it.
+/// Time in which a dying server is noticed after its clients lost it.
 const LAST_WORDS_WAIT: Duration = Duration::from_secs(2);
-/// Space below which a file system is full for a server: InnoDB extends a file by up to so much at once
+/// Free space below which a file system is full for a server: InnoDB extends files by up to this much
 /// (MariaDB 10.11: `preallocating 62914560 bytes`).
 const FULL: units::Bytes = units::Bytes(60 << 20);
 
-/// What a server's making needs of the run.
+/// What creating a server needs from the run.
 fn hosting(one: SqlTrial<'_>) -> Hosting<'_> {
     Hosting { journal: one.run.options.journal, stop: one.run.options.stop }
 }
 
-/// Asks the process of the clients.
+/// Runs a request in the client process.
 pub(crate) fn ask(
     line: Channel,
     one: SqlTrial<'_>,
@@ -419,7 +417,7 @@ fn request_for(one: SqlTrial<'_>, data: PathBuf, process: Option<u32>) -> SqlReq
     }
 }
 
-/// What the clients say of a failure.
+/// The clients' message about a failure.
 fn words_of(ended: Ended) -> Option<String> {
     match ended {
         Ended::Failed(reason)
@@ -432,7 +430,7 @@ fn words_of(ended: Ended) -> Option<String> {
     }
 }
 
-/// Why a trial failed: what the server's end says comes before what its clients saw of it.
+/// Why a trial failed: the server's message first, then the clients'.
 fn reason_of(of_server: Option<String>, seen: Option<String>) -> Option<String> {
     match (of_server, seen) {
         (Some(how), Some(seen)) => Some(format!("the server {how}; client errors: {seen}")),

@@ -1,4 +1,4 @@
-//! What a run tells whoever watches it.
+//! Events of a run for its watchers.
 //!
 //! Invariant: events come from the thread that called `execute`, in order.
 
@@ -9,10 +9,10 @@ use observe::Progress;
 use study::{Plan, Study, Trial};
 use units::Bytes;
 
-/// Something happened.
+/// An event.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// The plan is made; about `seconds` from here.
+    /// The plan is ready; about `seconds` remain.
     Started {
         /// Its folder.
         folder: &'a Path,
@@ -20,42 +20,42 @@ pub enum Event<'a> {
         study: &'a Study,
         /// All trials.
         plan: &'a Plan,
-        /// Trials that are there already (resumed).
+        /// Finished trials of a resumed run.
         done: u32,
         /// Estimated time.
         seconds: f64,
     },
-    /// The target of a stack is being made.
+    /// The target of a stack is being created.
     Preparing {
         /// The stack.
         stack: &'a str,
         /// Bytes done.
         done: Bytes,
-        /// Bytes in all.
+        /// Bytes in total.
         of: Bytes,
     },
     /// A trial begins.
     TrialStarted {
-        /// Which.
+        /// The trial.
         trial: &'a Trial,
     },
     /// Records are being loaded.
     Loading {
         /// Records done.
         done: u64,
-        /// Records in all.
+        /// Records in total.
         of: u64,
     },
     /// A client ended an interval.
     Interval {
-        /// Of which trial.
+        /// The trial.
         trial: &'a Trial,
-        /// What was in it.
+        /// Its counts.
         progress: &'a Progress,
     },
     /// A trial ended.
     TrialEnded {
-        /// Which.
+        /// The trial.
         trial: &'a Trial,
         /// Its result in one line.
         headline: &'a str,
@@ -64,11 +64,11 @@ pub enum Event<'a> {
         /// Estimated time left in the run.
         seconds_left: f64,
     },
-    /// Something that the user must know.
+    /// A message for the user.
     Note(&'a str),
 }
 
-/// Who watches.
+/// Receives events.
 pub trait Watcher {
     /// Called for each event.
     fn event(&mut self, event: &Event<'_>);

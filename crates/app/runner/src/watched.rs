@@ -1,7 +1,7 @@
-//! Running a trial on a thread of its own while the caller's thread reports to whoever watches.
+//! Runs a trial on a separate thread while the caller's thread reports progress.
 //!
-//! Invariants: events come from the calling thread; a trial that neither ends nor stops in its time is given
-//! up.
+//! Invariants: events come from the calling thread; a trial that exceeds its deadline, or does not stop, is
+//! abandoned.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -12,20 +12,20 @@ use study::Trial;
 
 use crate::watch::{Event, Watcher};
 
-/// Time between looks at stop and deadline.
+/// Polling interval for stop and deadline.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// When a trial is given up, and how.
+/// When and how a trial is abandoned.
 pub(crate) struct Overdue<'a> {
-    /// Time for the whole trial.
+    /// Deadline of the trial.
     pub after: Duration,
-    /// Time to stop in, once it was asked to.
+    /// Time to stop after a request.
     pub grace: Duration,
     /// Its thread waits for a device, so it cannot be ended: this ends the program.
     pub give_up: &'a dyn Fn(),
 }
 
-/// Runs `work` on a thread of its own and reports its intervals to the watcher meanwhile.
+/// Runs `work` on a separate thread and reports its intervals meanwhile.
 pub(crate) fn watched<T: Send>(
     (stop, overdue, keep): (&AtomicBool, &Overdue<'_>, Option<&dyn Keep>),
     trial: &Trial,
@@ -44,7 +44,7 @@ pub(crate) fn watched<T: Send>(
                 Ok(progress) => {
                     watcher.event(&Event::Interval { trial, progress: &progress });
                 }
-                // Its thread is over, or only reads back what it wrote.
+                // Its thread has ended, or is only verifying.
                 Err(RecvTimeoutError::Disconnected) if thread.is_finished() => break,
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK / 10),
                 Err(RecvTimeoutError::Timeout) => {}

@@ -1,7 +1,7 @@
-//! Who may look: whoever has the token, and asks for this host by its number.
+//! Access control: whoever has the token and addresses this host by number.
 //!
-//! Invariants: 128 random bits, compared in constant time; a request under another name of this host is
-//! refused, with a token too.
+//! Invariants: 128 random bits, compared in constant time; requests under another host name are refused, even
+//! with a token.
 
 use std::io;
 
@@ -11,21 +11,21 @@ use sha2::{Digest, Sha256};
 /// Bytes of a token.
 const TOKEN_BYTES: usize = 16;
 
-/// Decides who may look.
+/// Decides on access.
 #[derive(Debug)]
 pub(crate) struct Gate {
     token: String,
     port: u16,
 }
 
-/// What a request may do.
+/// Access of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pass {
-    /// Nothing.
+    /// Refused.
     Wrong,
-    /// It brought the token, which a cookie replaces from now on.
+    /// It has the token, which a cookie replaces from now on.
     Token,
-    /// It may look.
+    /// Granted.
     Cookie,
 }
 
@@ -75,7 +75,7 @@ impl Gate {
         }
     }
 
-    /// By their hashes: how long that takes says nothing of the token.
+    /// Compares hashes, so timing reveals nothing about the token.
     fn is_token(&self, text: &str) -> bool {
         Sha256::digest(text.as_bytes()) == Sha256::digest(self.token.as_bytes())
     }

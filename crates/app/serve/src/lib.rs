@@ -1,8 +1,7 @@
-//! The library of runs in a browser: the list, each run's page, trends of a study, a run in progress.
+//! The library of runs in a browser: list, run pages, trends of a study, a run in progress.
 //!
-//! Invariants: listens on 127.0.0.1 alone; nothing is given without the token, which only who started it
-//! was told; nothing can be changed through it; only run folders right under its folder are read. What it is
-//! not: a service for others.
+//! Invariants: listens on 127.0.0.1 only; nothing is served without the token, which only its starter has;
+//! read-only; only run folders directly under its folder are read.
 
 mod gate;
 mod shelf;
@@ -19,9 +18,9 @@ use gate::{Gate, Pass};
 use shelf::Shelf;
 use wire::{Answer, HttpRequest};
 
-/// Connections at once; one beyond them is closed, and each has seconds to say what it wants.
+/// Maximum connections; more are closed, and each has a time limit.
 const CONNECTIONS_MAX: usize = 64;
-/// Rest after a connection that could not be accepted: descriptors may be scarce for a while.
+/// Pause after a failed accept: descriptors may be scarce for a while.
 const REST: Duration = Duration::from_millis(50);
 
 /// A library that is open.
@@ -33,10 +32,10 @@ pub struct Library {
 }
 
 impl Library {
-    /// Opens the runs under `folder` on `port` of loopback, 0 for any that is free.
+    /// Serves the runs under `folder` on `port` of loopback, 0 for any free one.
     ///
     /// # Errors
-    /// Where the port is taken.
+    /// If the port is taken.
     pub fn open(folder: PathBuf, port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
         let port = listener.local_addr()?.port();
@@ -44,7 +43,7 @@ impl Library {
         Ok(Self { listener, gate, shelf: Shelf::new(folder), port })
     }
 
-    /// What to open in a browser; whoever knows it may look.
+    /// The address to open; it grants access.
     #[must_use]
     pub fn address(&self) -> String {
         format!("http://127.0.0.1:{}/?token={}", self.port, self.gate.token())
@@ -65,7 +64,7 @@ impl Library {
                 }
                 let open = &open;
                 let answered = std::thread::Builder::new().spawn_scoped(scope, move || {
-                    // A page that cannot be made must not take the library with it.
+                    // A page that cannot be rendered must not end the server.
                     let _ = catch_unwind(AssertUnwindSafe(|| self.connection(stream)));
                     open.fetch_sub(1, Ordering::SeqCst);
                 });
@@ -76,7 +75,7 @@ impl Library {
         });
     }
 
-    /// One request, one answer; who went away, or says nothing in time, is left.
+    /// One request, one answer; clients that disconnect or time out are dropped.
     fn connection(&self, mut stream: TcpStream) {
         let Ok(asked) = wire::read(&mut stream) else { return };
         let answer = self.answer(&asked);

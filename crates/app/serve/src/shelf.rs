@@ -1,7 +1,6 @@
-//! The runs of a folder, read again when they have changed.
+//! The runs of a folder, read again after changes.
 //!
-//! Invariants: a run is named as the folder names it, and looked up among what the folder has; links are
-//! not followed.
+//! Invariants: runs are looked up by their folder's name among existing ones; links are not followed.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -16,18 +15,18 @@ use report::{Listed, follow_page, html, library_page, trend_page};
 /// Runs of a trend, and bytes of their files.
 const TREND_RUNS_MAX: usize = 50;
 const TREND_BYTES_MAX: u64 = 64 << 20;
-/// Time in which runs must answer, all together, to be listed as running.
+/// Total time limit for live runs to answer.
 const ANSWERS_IN: Duration = Duration::from_secs(2);
-/// A run that did not answer is not asked again for this long.
+/// Pause before a silent run is queried again.
 const SILENT_FOR: Duration = Duration::from_secs(60);
 
 /// A folder of runs.
 #[derive(Debug)]
 pub(crate) struct Shelf {
     folder: PathBuf,
-    /// By name: what a run was, readable or not, when its files were like that.
+    /// Cached runs by name, with the fingerprint of their files.
     known: Mutex<HashMap<String, (Fingerprint, Listed)>>,
-    /// Runs that did not answer, with the time at which they were asked.
+    /// Silent runs, with the time of the last query.
     silent: Mutex<HashMap<String, Instant>>,
     /// Held while a run is loaded: one at a time, however many ask.
     loading: Mutex<()>,
@@ -36,7 +35,7 @@ pub(crate) struct Shelf {
 /// Changes when any file of a run does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Fingerprint {
-    /// Nanoseconds: a change of content or of times, which `cp -p` sets back.
+    /// Nanoseconds; changes with content and with times that `cp -p` restores.
     changed: i128,
     files: u64,
     bytes: u64,
@@ -69,7 +68,7 @@ const UNREADABLE: &str = "unreadable";
 /// Files that a run is read from.
 const FILES: [&str; 5] = ["run.json", "study.toml", "study.original.toml", "sums.txt", "trials"];
 
-/// Whether a folder is a run, and what it is read from lies in it.
+/// Whether a folder is a run whose files lie in it.
 fn is_own(folder: &Path) -> bool {
     let facts = |name: &str| std::fs::symlink_metadata(folder.join(name)).ok();
     let linked = |name: &str| facts(name).is_some_and(|facts| facts.is_symlink());
@@ -106,7 +105,7 @@ impl Shelf {
         all.into_iter().map(|(_, name)| name).collect()
     }
 
-    /// The folder of a run; none where there is no run of that name.
+    /// The folder of a run; `None` if no run has that name.
     fn place(&self, name: &str) -> Option<PathBuf> {
         self.names().iter().any(|one| one == name).then(|| self.folder.join(name))
     }
@@ -144,7 +143,7 @@ impl Shelf {
         listed.collect()
     }
 
-    /// What a run that has ended is; a damaged one is read again only when its files have changed.
+    /// The entry of an ended run; a damaged one is read again only when its files have changed.
     fn listed(&self, name: &str) -> Listed {
         let path = self.folder.join(name);
         let _one = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
@@ -209,7 +208,7 @@ impl Shelf {
         }
     }
 
-    /// What is running in a run, as JSON, `null` where nothing does; none where there is no such run.
+    /// The live document of a run as JSON, `null` if it is not running; `None` for an unknown run.
     pub(crate) fn told(&self, name: &str) -> Page {
         let Some(path) = self.place(name) else { return Ok(None) };
         let live = follow::ask(&path).map_err(|error| error.to_string())?;

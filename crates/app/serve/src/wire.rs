@@ -1,20 +1,20 @@
-//! One request of HTTP/1.1, read and answered; the connection is closed after it.
+//! One HTTP/1.1 request, read and answered; the connection is then closed.
 //!
-//! Invariants: a request has a bound on its length and on the time it takes to come, so that who dribbles
-//! is left; a body is never read; what is wrong is answered and nothing else happens.
+//! Invariants: requests are bounded in length and time, so slow senders are dropped; bodies are not read;
+//! invalid requests get an error answer.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Time in which a request must have come, and an answer must have been taken.
+/// Time limit for receiving a request and for sending the answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Bytes of a request line with its headers.
 const REQUEST_MAX: usize = 16 << 10;
 /// Headers.
 const HEADERS_MAX: usize = 64;
 
-/// What was asked.
+/// A request.
 #[derive(Debug)]
 pub(crate) struct HttpRequest {
     pub method: String,
@@ -24,7 +24,7 @@ pub(crate) struct HttpRequest {
 }
 
 impl HttpRequest {
-    /// The name under which this host was asked; none where there are several.
+    /// The host name of the request; `None` if there are several.
     pub fn host(&self) -> Option<&str> {
         match self.host.as_slice() {
             [one] => Some(one),
@@ -37,7 +37,7 @@ impl HttpRequest {
     }
 }
 
-/// What it is answered with.
+/// A response.
 pub(crate) struct Answer {
     pub status: u16,
     pub kind: &'static str,
@@ -59,7 +59,7 @@ impl Answer {
 /// Reads the request line and headers.
 ///
 /// # Errors
-/// Where they do not come in time, are too long or are none; whoever sent them is left.
+/// If they are late, too long or invalid.
 pub(crate) fn read(stream: &mut TcpStream) -> io::Result<HttpRequest> {
     let until = Instant::now() + PATIENCE;
     let mut bytes = Vec::new();
@@ -100,10 +100,10 @@ fn asked(request: &httparse::Request<'_, '_>) -> HttpRequest {
     }
 }
 
-/// Writes the answer and closes.
+/// Writes the response and closes.
 ///
 /// # Errors
-/// Where it is not taken in time; who went away wanted no more.
+/// If it is not received in time.
 pub(crate) fn write(stream: &mut TcpStream, answer: &Answer, with_body: bool) -> io::Result<()> {
     let reason = match answer.status {
         200 => "OK",

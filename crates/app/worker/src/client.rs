@@ -1,8 +1,7 @@
-//! The program's side: a child started, asked and heard.
+//! The program's side of an engine process: start, request, replies.
 //!
-//! Invariants: the child is ended and waited for on every way out, also one that is stopped or silent: a
-//! request has a deadline, and a wish to stop is granted in time; its last words are kept, and nothing that
-//! it says is kept without bound.
+//! Invariants: the child is ended and waited for on every way out, also a stopped or silent one: requests
+//! have a deadline, and stop requests are honoured in time; its last words are kept, bounded.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -28,15 +27,15 @@ pub enum WorkerError {
     NoProgram {
         /// The program.
         program: PathBuf,
-        /// What the system said.
+        /// The system's error.
         reason: std::io::Error,
     },
-    /// It said something that no child says.
+    /// An invalid message.
     #[error("unexpected message from the engine's process: {0}")]
     Unreadable(String),
 }
 
-/// A child that was started and not yet asked.
+/// A started child before its request.
 #[derive(Debug)]
 pub struct Channel {
     child: Child,
@@ -50,22 +49,22 @@ pub struct Channel {
 pub struct Waiting<'a> {
     /// Set from outside: the child is to stop.
     pub stop: &'a AtomicBool,
-    /// Time for the whole request.
+    /// Deadline of the request.
     pub deadline: Duration,
-    /// Time to stop in, once it was asked to.
+    /// Time to stop after a stop request.
     pub grace: Duration,
 }
 
-/// Last words that are kept, bytes.
+/// Bytes of last words that are kept.
 const WORDS: usize = 2000;
 /// Longest line that is heard: the record of a long trial with short intervals.
 const LINE_MAX: u64 = 96 << 20;
-/// Time between looks at stop and deadline.
+/// Polling interval for stop and deadline.
 const LOOK: Duration = Duration::from_millis(50);
-/// Time that a killed process has to be gone; one that waits for a device may take longer, and is left.
+/// Time for a killed process to end; one that waits for a device may take longer, and is abandoned.
 const GONE_MAX: Duration = Duration::from_secs(10);
 
-/// What was heard.
+/// A line from the child.
 enum Said {
     Channel(Vec<u8>),
     TooLong,
@@ -78,21 +77,21 @@ enum Killed {
 }
 
 impl Channel {
-    /// Starts `program` with the word that makes it a host of engines; it ends with the calling thread.
+    /// Starts `program` as a host of engines; it ends with the calling thread.
     ///
     /// # Errors
     /// [`WorkerError::NoProgram`].
     pub fn start(program: &Path, arguments: &[&str], mark: &Mark) -> Result<Self, WorkerError> {
         let mut command = Command::new(program);
         mark.put_on(&mut command);
-        // With the program gone nobody wants the trial, and its file system must come free.
-        // SAFETY: between fork and exec only prctl(2) is called, which is safe to call there.
+        // If the program ends, the trial is pointless and its file system must be freed. SAFETY: between fork
+        // and exec only prctl(2) is called, which is safe to call there.
         unsafe {
             command.pre_exec(|| {
                 set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into)
             });
         }
-        // A group of its own: an interrupt from the terminal is for the program, which then asks it to stop.
+        // Its own process group: a terminal interrupt goes to the program, which then requests a stop.
         let started = command
             .args(arguments)
             .process_group(0)
@@ -119,7 +118,7 @@ impl Channel {
         self.child.id()
     }
 
-    /// Asks it, and hears it until it ends or is ended.
+    /// Sends the request, and handles replies until it ends or is killed.
     ///
     /// # Errors
     /// [`WorkerError::Unreadable`].
@@ -134,7 +133,7 @@ impl Channel {
         self.send(&text);
         let errors = self.child.stderr.take();
         let (tell_words, words) = sync_channel(1);
-        // Not waited for without bound: a process that is left holds its outputs open.
+        // With a time limit: an abandoned process keeps its outputs open.
         std::thread::spawn(move || tell_words.send(last_words(errors)));
         let (send, receive) = sync_channel(256);
         let output = self.output.take();
@@ -158,8 +157,8 @@ impl Channel {
         }
     }
 
-    /// A child that ended already cannot be written to; what it said is heard all the same. One that does
-    /// not read keeps the writing thread, not this one.
+    /// Sends a line. Failures are ignored: replies of an ended child are still read, and one that does not
+    /// read blocks only the writing thread.
     fn send(&self, text: &str) {
         if let Some(input) = &self.input {
             let _ = input.send(format!("{text}\n"));
@@ -174,14 +173,14 @@ impl Channel {
         heard: &mut dyn FnMut(Event),
     ) -> (Result<Option<Ended>, WorkerError>, Option<Killed>) {
         let began = Instant::now();
-        // Time in which it was ready and had to wait for others.
+        // Time in which it was ready and waited for others.
         let mut held = Duration::ZERO;
         let (mut asked, mut killed): (Option<Instant>, Option<Killed>) = (None, None);
         let mut killed_at = None;
         loop {
             if waiting.stop.load(Ordering::Relaxed) && asked.is_none() {
                 asked = Some(Instant::now());
-                // The end of its input asks it to stop as well as a word does.
+                // The end of its input requests a stop.
                 self.input = None;
             }
             let late = match asked {
@@ -229,13 +228,13 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // After `ask` it has ended, and this does nothing.
+        // Does nothing after `ask`, when it has ended.
         let _ = self.child.kill();
         let _ = gone(&mut self.child);
     }
 }
 
-/// How a process ended; `None` when it still has not after some time, as one that waits for a device.
+/// How a process ended; `None` if it has not yet, such as one that waits for a device.
 fn gone(child: &mut Child) -> Option<ExitStatus> {
     let began = Instant::now();
     let mut look = Duration::from_micros(200);
@@ -277,10 +276,10 @@ pub enum Understood {
     End(Ended),
 }
 
-/// What a line of a child says.
+/// Parses a line of a child.
 ///
 /// # Errors
-/// [`WorkerError::Unreadable`], with the beginning of the line.
+/// [`WorkerError::Unreadable`], with the start of the line.
 pub fn understood(line: &[u8]) -> Result<Understood, WorkerError> {
     let unreadable = |reason: String| {
         let reason: String = reason.chars().take(200).collect();
@@ -298,7 +297,7 @@ pub fn understood(line: &[u8]) -> Result<Understood, WorkerError> {
     })
 }
 
-/// The end of what a stream said, however much that was.
+/// The last bytes of a stream, however long it is.
 fn last_words(errors: Option<impl Read>) -> String {
     let mut last: VecDeque<u8> = VecDeque::with_capacity(WORDS);
     let mut part = [0u8; 4096];

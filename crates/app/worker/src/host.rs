@@ -1,7 +1,6 @@
 //! The child's side: one request from standard input, replies to standard output.
 //!
-//! Replies are lines, the last one ends the process. A request to stop takes effect at the end of an
-//! interval.
+//! Replies are lines; the last one ends the process. A stop request takes effect at the end of an interval.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -26,14 +25,14 @@ type RunClients = fn(&SqlRequest, &Control<'_>, &(dyn Fn() + Sync)) -> Recorded;
 /// Opens the database at a place for a job, and connects to it.
 pub type Connect = fn(&Place, &SqlJob) -> Result<Box<dyn Statements>, EngineError>;
 
-/// One engine: its description, and what a process that hosts it can do.
+/// One engine: its description, and the operations of its host process.
 #[derive(Debug, Clone, Copy)]
 pub struct Handler {
-    /// What users see of it.
+    /// Its description for users.
     pub descriptor: &'static Descriptor,
-    /// Looks whether the engine can be used with its defaults; returns its version.
+    /// Checks that the engine works with its defaults; returns its version.
     pub probe: fn() -> Result<String, EngineError>,
-    /// How its servers are made and reached; none: it is embedded.
+    /// How its servers are created and reached; `None` if embedded.
     pub server: Option<ServerVerbs>,
     /// Opens a database of a SQL engine and connects to it; none for other engines.
     pub connect: Option<Connect>,
@@ -56,7 +55,7 @@ enum Verbs {
 }
 
 impl Handler {
-    /// Block I/O, which needs no process of its own.
+    /// Block I/O, which runs in the main process.
     #[must_use]
     pub const fn block(
         descriptor: &'static Descriptor,
@@ -93,7 +92,7 @@ impl Handler {
 /// Answers one request with the engines of this program.
 ///
 /// # Errors
-/// Only when nobody reads the replies.
+/// Only if the replies are not read.
 pub fn serve(handlers: &[Handler]) -> std::io::Result<()> {
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
@@ -159,7 +158,7 @@ fn answer(request: &Request, verbs: Verbs, words: &Words) -> Result<Reply, Engin
     }
 }
 
-/// What is said to this process after its request.
+/// Lines to this process after its request.
 #[derive(Default)]
 struct Words {
     stop: AtomicBool,
@@ -176,7 +175,7 @@ impl Words {
             word.clear();
         }
         self.stop.store(true, Ordering::Relaxed);
-        // Whoever waits to begin must not wait for ever.
+        // A waiting start must not hang.
         self.begin();
     }
 

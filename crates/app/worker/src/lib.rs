@@ -1,8 +1,8 @@
-//! A database engine in a process of its own: the program that hosts it, and the channel to it.
+//! Database engines in separate processes: the program that hosts one, and the channel to it.
 //!
-//! The engine's memory limit, its crashes and its C libraries are then its own: a trial whose engine dies
-//! is a failed trial, not a dead program, and two libraries of one name never meet. The child ends with the
-//! thread that started it and answers one request.
+//! Memory limits, crashes and C libraries stay with the engine: a trial whose engine dies is a failed trial,
+//! not a dead program, and two libraries of one name never meet. The child ends with the thread that started
+//! it and answers one request.
 
 mod client;
 mod host;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use stats::{Timeline, TrialResult};
 use study::{KvJob, SqlJob};
 
-/// The first line to the child; any later line, or the end of its input, asks it to stop.
+/// The first line to the child; any later line, or the end of its input, requests a stop.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Request {
     /// Run a trial.
@@ -23,7 +23,7 @@ pub enum Request {
     Sql(Box<SqlRequest>),
 }
 
-/// What every trial of a database needs.
+/// Parameters of every database trial.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TrialParameters {
     /// Phases and interval.
@@ -32,12 +32,12 @@ pub struct TrialParameters {
     pub seed: u64,
     /// End at the first failed operation.
     pub stop_on_error: bool,
-    /// File in which ended intervals are kept while the trial runs, if they are.
+    /// File for ended intervals while the trial runs, if any.
     pub journal: Option<PathBuf>,
 }
 
 impl TrialParameters {
-    /// Phases and what ends the trial.
+    /// Phases and end conditions of the trial.
     pub(crate) fn spec(&self, failures_max: Option<u32>) -> TrialSpec {
         let stop_on_error = self.stop_on_error;
         TrialSpec { timeline: self.timeline, stop_on_error, failures_max, max_lag: None }
@@ -47,29 +47,29 @@ impl TrialParameters {
 /// SQL tables to load, or clients to run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SqlRequest {
-    /// What to do.
+    /// The job.
     pub job: SqlJob,
     /// Load the tables; else run the clients on them.
     pub load: bool,
     /// Where the database is.
     pub place: Place,
-    /// Directory of its files, as far as they are on this machine.
+    /// Directory of its files, if local.
     pub data: PathBuf,
     /// Process of the server, if it is ours.
     pub process: Option<u32>,
     /// Phases, seed and journal.
     pub parameters: TrialParameters,
-    /// Connected clients wait for the word to begin.
+    /// Connected clients wait for `GO`.
     pub wait: bool,
 }
 
-/// The word that lets waiting clients begin.
+/// The line that starts waiting clients.
 pub(crate) const GO: &str = "go";
 
 /// A trial in a fresh directory or on a device.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TrialRequest {
-    /// What to do.
+    /// The job.
     pub job: KvJob,
     /// Directory or block device.
     pub place: PathBuf,
@@ -82,11 +82,11 @@ pub struct TrialRequest {
 /// A check after an early end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CheckRequest {
-    /// What was being done.
+    /// The job that was running.
     pub job: KvJob,
     /// The ledger; it names the database.
     pub ledger: PathBuf,
-    /// Where the database is now, if not where the ledger has it.
+    /// Current place of the database, if it was moved.
     pub place: Option<PathBuf>,
     /// Seed of keys and values.
     pub seed: u64,
@@ -104,37 +104,37 @@ pub enum Ended {
     Said(String),
     /// The engine failed, in its words.
     Failed(String),
-    /// The engine cannot be used as it is.
+    /// The engine cannot be used.
     Refused {
         /// Why.
         reason: String,
         /// What to do about it.
         help: String,
     },
-    /// The database holds what was never written, or lost what it had promised.
+    /// The database holds data that was never written, or lost acknowledged data.
     Wrong(String),
     /// The process ended without a word; why, and its last words.
     Died(String),
 }
 
-/// What is heard meanwhile.
+/// Events before the end.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Event {
     /// This many records are in.
     Loading(u64),
     /// A client ended an interval.
     Interval(Box<Progress>),
-    /// The clients are connected; they begin when whoever hears this returns.
+    /// The clients are connected; they begin when the receiver's handler returns.
     Ready,
 }
 
 /// A line from the child.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
-    /// Something happened meanwhile.
+    /// An event.
     Event(Event),
-    /// The trial has ended. Last.
+    /// The trial has ended; last message.
     Done(Box<TrialMessage>),
-    /// The request has ended in another way. Last.
+    /// The request has ended in another way; last message.
     End(Ended),
 }

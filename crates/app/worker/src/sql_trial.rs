@@ -1,6 +1,6 @@
-//! A SQL trial in the process of its clients: loading, or running, against a server or a file.
+//! A SQL trial in its client process: loads or runs against a server or a file.
 //!
-//! Invariant: what the server used is kept apart from what the clients used.
+//! Invariant: resources used by the server and by the clients are separate.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::trial::Meter;
 /// Name of the bytes of the tables' pages in the record of a load.
 pub const PAGE_BYTES: &str = "table_page_bytes";
 
-/// Loads the tables and gives the record of that as a line; `None` when it was stopped.
+/// Loads the tables and returns the load record as a line; `None` if stopped.
 pub(crate) fn load_tables<E: SqlEngine>(
     request: &SqlRequest,
     control: &Control<'_>,
@@ -55,7 +55,7 @@ pub(crate) fn load_tables<E: SqlEngine>(
     message(TrialResult { load: Some(of_load), path, totals, ..TrialResult::default() }).map(Some)
 }
 
-/// Runs the clients and gives the record as a line. `ready` is called once they are connected.
+/// Runs the clients and returns the record as a line. `ready` is called once they are connected.
 pub(crate) fn run<E: SqlEngine>(
     request: &SqlRequest,
     control: &Control<'_>,
@@ -101,8 +101,8 @@ pub(crate) fn run<E: SqlEngine>(
     .map(Some)
 }
 
-/// Of a trial that compresses its pages: what each codec does on this host with pages of its rows, measured
-/// before its clients begin.
+/// Speed of each codec on this host with pages of the job's rows, measured before the clients begin, for jobs
+/// with compression.
 fn codec_totals(request: &SqlRequest) -> BTreeMap<String, f64> {
     let options = &request.job.options;
     if ["", "none"].contains(&options.text("compression")) {
@@ -142,7 +142,7 @@ fn watched(process: Option<u32>, device: Option<&BlockDevice>) -> Vec<Counter> {
     out
 }
 
-/// What the kernel counted of the server's process, by metric.
+/// Kernel counters of the server's process, by metric.
 fn process_sums(process: Option<u32>) -> BTreeMap<&'static str, f64> {
     let metric = |name: &str| match name {
         "server CPU, s/s" => Some("server_cpu"),
@@ -154,15 +154,15 @@ fn process_sums(process: Option<u32>) -> BTreeMap<&'static str, f64> {
     counters.into_iter().filter_map(|one| Some((metric(one.name)?, one.value))).collect()
 }
 
-/// Least time after which the sums say something of each other.
+/// Least duration after which the sums are comparable.
 const IDENTITY_AFTER: Duration = Duration::from_secs(5);
-/// Bytes below which they do not.
+/// Bytes below which they are not.
 const IDENTITY_BYTES: f64 = 64e6;
 
-/// Whether what the server says it wrote is what it wrote: pages, once more with doublewrite, are its data;
-/// its data and its redo log, in whole blocks, are what the kernel counted of the process.
+/// Compares the server's write counters: pages and doublewrite pages are its data writes; these and the redo
+/// log, in whole blocks, are what the kernel counted.
 ///
-/// MariaDB 10.11 holds to the first exactly; other servers count otherwise.
+/// MariaDB 10.11 satisfies the first exactly; other servers count differently.
 fn identity(totals: &BTreeMap<String, f64>, passed: Duration) -> Option<String> {
     let of = |name: &str| totals.get(name).copied();
     let data = of("data_bytes_written")?;

@@ -17,7 +17,7 @@ use workload::{Client, KvClient, Values};
 
 use crate::protocol::{CheckRequest, TrialRequest};
 
-/// A database of which less is in the page cache starts cold.
+/// Resident share below which a database starts cold.
 const RESIDENT_MAX: f64 = 0.01;
 /// A fill ends with its last record, not with time; longer than this none is waited for.
 const FILL_MAX: Nanos = Nanos::from_secs(48 * 3600);
@@ -52,7 +52,7 @@ fn open<E: KeyValueEngine>(place: &Path, job: &KvJob) -> Result<E, EngineError> 
     E::open(&Place::Directory(place.to_owned()), job)
 }
 
-/// What was used, and served by the device, since it was made.
+/// Usage of this process and the device since it was created.
 pub(crate) struct Meter<'a> {
     device: Option<&'a BlockDevice>,
     disk: Option<DiskCounters>,
@@ -68,15 +68,14 @@ impl<'a> Meter<'a> {
         Self { device, disk, usage, host, began: Instant::now() }
     }
 
-    /// What the host's processors say of the time since then, in which `engine` was used by another process
-    /// of the engine.
+    /// Host CPU limits since then; `engine` is CPU used by another process of the engine.
     pub fn host_limit(&self, engine: Nanos) -> Option<Limit> {
         let own = observe::usage().since(&self.usage).cpu() + engine;
         let shares = HostCpu::now().busy_since(&self.host, own, self.began.elapsed().into());
         shares.and_then(Limit::of_host)
     }
 
-    /// Nanoseconds of wall time, what this process used, what the device served.
+    /// Wall time in nanoseconds, usage of this process, counters of the device.
     pub fn read(&self) -> (u64, Usage, Option<DiskCounters>) {
         let wall = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let usage = observe::usage().since(&self.usage);
@@ -86,7 +85,7 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// Runs a trial and gives its record as a line; `None` when it was stopped while loading.
+/// Runs a trial and returns its record as a line; `None` if stopped while loading.
 pub(crate) fn run<E: KeyValueEngine>(
     request: &TrialRequest,
     control: &Control<'_>,
@@ -154,7 +153,7 @@ pub(crate) fn run<E: KeyValueEngine>(
 
 type Filled = (LoadRecord, TrialResult, Usage, Option<DiskCounters>);
 
-/// A trial that fills the database: what is measured is also its load.
+/// A trial that fills the database: the load is what is measured.
 fn filled<E: KeyValueEngine>(
     request: &TrialRequest,
     spec: &KvSpec,
@@ -187,7 +186,7 @@ fn filled<E: KeyValueEngine>(
     Ok((load, measured, usage, disk))
 }
 
-/// Puts a closed database out of the page cache, and says whether it went.
+/// Evicts a closed database from the page cache, and notes whether that worked.
 fn cool(place: &Path, notes: &mut Vec<String>) {
     notes.push(match evict(place).and_then(|()| residency(place)) {
         Ok(left) if left.share() <= RESIDENT_MAX => {
@@ -201,7 +200,7 @@ fn cool(place: &Path, notes: &mut Vec<String>) {
     });
 }
 
-/// What is said of an engine before it is closed.
+/// Notes about an engine before it is closed.
 fn conclude<E: KeyValueEngine>(engine: &E, place: &Path, notes: &mut Vec<String>) {
     notes.extend(engine.notes());
     if let Ok(warm) = residency(place) {
@@ -214,8 +213,8 @@ fn conclude<E: KeyValueEngine>(engine: &E, place: &Path, notes: &mut Vec<String>
     }
 }
 
-/// Opens the database of a trial that ended early and compares it with the ledger; returns what was found
-/// in words.
+/// Opens the database of a trial that ended early and compares it with the ledger; returns the result in
+/// words.
 pub(crate) fn check<E: KeyValueEngine>(request: &CheckRequest) -> Result<String, EngineError> {
     let failed = |error: std::io::Error| {
         EngineError::failed("ledger", "read the log of acknowledged updates", error)

@@ -1,11 +1,11 @@
-//! What failures elsewhere come to: a lock after a panic, an error as the kernel numbers it.
+//! Handling failures elsewhere: a lock after a panic, an error as the kernel's number.
 //!
 //! Invariant: nothing fails here.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A panic elsewhere leaves times and counters as they are: they are still the best there is.
+/// Locks despite a panic elsewhere: times and counters are still the best available.
 pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }

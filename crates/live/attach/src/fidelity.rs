@@ -1,4 +1,4 @@
-//! How near what was delivered came to what the model asked for, for each kind of request.
+//! Emulation accuracy: delivered and requested times of each kind of request.
 //!
 //! Invariant: both are of the same requests.
 
@@ -11,7 +11,7 @@ use units::Nanos;
 struct Pair {
     requested: Histogram,
     delivered: Histogram,
-    /// Nanoseconds in all, of both.
+    /// Totals of both, nanoseconds.
     sums: (u64, u64),
 }
 
@@ -44,7 +44,7 @@ impl Fidelity {
         Self(std::array::from_fn(|_| Pair::new()))
     }
 
-    /// One request: what the model said, and what it took from its arrival to its answer and on the way.
+    /// Adds one request: the model's time, the time from arrival to answer, and the overhead outside.
     #[inline]
     pub fn note(&mut self, operation: Operation, requested: Nanos, delivered: Nanos) {
         let kind = match operation {
@@ -60,10 +60,10 @@ impl Fidelity {
         pair.sums.1 = pair.sums.1.saturating_add(delivered.get());
     }
 
-    /// What `other` has seen was seen here, too.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Self) {
         for (own, other) in self.0.iter_mut().zip(&other.0) {
-            // Of the same shape: it cannot fail.
+            // Same shape, so it cannot fail.
             let _ = own.requested.add(&other.requested);
             let _ = own.delivered.add(&other.delivered);
             own.sums.0 = own.sums.0.saturating_add(other.sums.0);
@@ -71,7 +71,7 @@ impl Fidelity {
         }
     }
 
-    /// Nothing was seen yet.
+    /// Resets the counts.
     pub fn reset(&mut self) {
         for pair in &mut self.0 {
             pair.requested.reset();

@@ -3,8 +3,8 @@
 use crate::medium::Change;
 use crate::timed::{ServedDisk, UnderWay};
 
-/// Hands a request to the model if requests are timed by now, and does what it changes meanwhile. Whether it
-/// was handed over; else it is to be answered at once.
+/// Submits a request to the model if requests are timed by now, and applies its change. Returns whether it
+/// was submitted; otherwise it must be answered at once.
 pub(crate) fn hand_over(
     disk: &ServedDisk,
     slot: UnderWay,
@@ -31,7 +31,7 @@ impl FailedChanges {
         self.0.push((token, error));
     }
 
-    /// The error of the one with that token, which is answered now.
+    /// The error of the request with that token, which is answered now.
     #[inline]
     pub fn take(&mut self, token: u64) -> Option<i32> {
         let place = self.0.iter().position(|(failed, _)| *failed == token)?;

@@ -1,12 +1,12 @@
 //! A modelled device as a live file: `disk` in a directory of its own, served through FUSE at the model's
 //! times.
 //!
-//! What opens it is served as a disk serves: reads and writes side by side, fsync(2) as a flush, holes as
-//! discards. A loop device over it, with direct I/O, is a block device.
+//! It behaves like a disk: parallel reads and writes, fsync(2) as a flush, holes as discards. A loop device
+//! on it, with direct I/O, is a block device.
 //!
-//! Invariants: the way through FUSE and back is measured when it is attached; clients see the model's times
-//! and what the way to a real device takes, no more; a model that is faster than that way is refused unless
-//! it is stretched; what was delivered is measured all the time.
+//! Invariants: the emulation overhead is measured on attach; clients see the model's time plus a real
+//! device's I/O path; a model faster than the overhead is refused unless it is time-scaled; delivered times
+//! are measured all the time.
 
 mod failures;
 mod fidelity;
@@ -44,7 +44,7 @@ pub use unflushed::{LostBlock, PowerCut};
 use timed::{IoPath, ServedDisk};
 use transport::{Opened, Transport};
 
-/// What the fuzz targets read besides: requests as the kernel lays them out.
+/// For fuzz targets: requests in the kernel's layout.
 pub mod parsing {
     /// Whether these bytes are a request, in one piece or with its parts apart.
     #[must_use]
@@ -56,13 +56,13 @@ pub mod parsing {
     }
 }
 
-/// Reads of a batch, and batches, that the way there and back is measured with.
+/// Reads per batch, and batches, that measure the overhead.
 const PROBES: usize = 250;
 const BATCHES: usize = 8;
 /// For how long a way that is too slow for the model is measured again before the model is refused.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
 
-/// The transports, fastest first: `auto` takes the first that works.
+/// The transports, fastest first: `auto` takes the first available one.
 static TRANSPORTS: &[&dyn Transport] = &[&fuse::FuseRings, &fuse::FuseClassic];
 
 /// Words of the transports.
@@ -77,7 +77,7 @@ fn candidates(wanted: Option<&str>) -> impl Iterator<Item = &'static dyn Transpo
     TRANSPORTS.iter().copied().filter(is)
 }
 
-/// The first of the [`candidates`] that is not missing something, opened.
+/// Opens the first of the [`candidates`] that is available.
 fn first_that_opens<T>(
     wanted: Option<&str>,
     open: impl Fn(&dyn Transport) -> Result<T, AttachError>,
@@ -93,7 +93,7 @@ fn first_that_opens<T>(
     Err(AttachError::Missing(missing))
 }
 
-/// How a disk can be attached here.
+/// The transport that can be used here.
 ///
 /// # Errors
 /// What is missing.
@@ -121,18 +121,18 @@ pub struct Attached {
     disk: Arc<ServedDisk>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     pace: Pace,
-    /// What a read takes on the model alone.
+    /// Time of a read on the model alone.
     takes: Nanos,
     floor: Nanos,
     transport: &'static str,
 }
 
 impl Attached {
-    /// Attaches at the empty directory `place` what `device` makes of `store`, and measures the way.
-    /// Without a `transport` it is the first that works. `unmount` is how it is undone where that fails.
+    /// Attaches `device` with the data of `store` at the empty directory `place`, and measures the overhead.
+    /// Without a `transport` the first available one is used. `unmount` undoes it after a failure.
     ///
     /// # Errors
-    /// [`AttachError`]; then nothing is mounted, unless unmounting failed as well.
+    /// [`AttachError`]; nothing is mounted then, unless unmounting failed, too.
     pub fn new(
         place: &Path,
         (device, store): (Model, Store),
@@ -161,7 +161,7 @@ impl Attached {
             Err(error) => {
                 made.stop();
                 unmount();
-                // Where a thread knows why, that is the reason.
+                // The reason from a thread, if one knows it.
                 match (error, made.ended()) {
                     (AttachError::Io(..), Err(reason)) => Err(AttachError::Io("serve", reason)),
                     (error, _) => Err(error),
@@ -174,11 +174,11 @@ impl Attached {
         self.disk.state.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Measures the way to `file`, the disk's or a block device over it, again: what clients there see are
-    /// the model's times from now on.
+    /// Measures the overhead of `file` again, the disk's or a block device on it: its clients see the model's
+    /// times from now on.
     ///
     /// # Errors
-    /// [`AttachError`]; where the way takes too long for the model, it is not timed any more.
+    /// [`AttachError`]; if the overhead is too large for the model, it is not timed any more.
     pub fn measure(&mut self, file: &Path) -> Result<(), AttachError> {
         self.disk.state.end_timing();
         let (takes, Pace { scale, path, .. }) = (self.takes, self.pace);
@@ -188,7 +188,7 @@ impl Attached {
             way.map_err(|error| AttachError::Io("measure the way", error))
         };
         let mut way = look()?;
-        // What else the machine does comes and goes.
+        // Other load on the machine varies, so try again.
         while least_scale(way.floor, (takes, path)) > scale && began.elapsed() < LOOK_AGAIN {
             let again = look()?;
             way = if again.floor < way.floor { again } else { way };
@@ -209,19 +209,19 @@ impl Attached {
         &self.file
     }
 
-    /// What the way through the kernel and back takes.
+    /// The emulation overhead.
     #[must_use]
     pub const fn floor(&self) -> Nanos {
         self.floor
     }
 
-    /// How requests come.
+    /// The transport in use.
     #[must_use]
     pub const fn transport(&self) -> &'static str {
         self.transport
     }
 
-    /// What was served since it was attached, or since counting began again.
+    /// Delivered times since it was attached, or since the last reset.
     #[must_use]
     pub fn served(&self) -> Served {
         self.disk.state.served(self.floor, self.pace.scale)
@@ -232,52 +232,51 @@ impl Attached {
         self.disk.state.begin_anew();
     }
 
-    /// From now on what is put on it takes no time and leaves no trace on the model; when that ends the
-    /// model begins its life as it was attached, without faults.
+    /// Begins or ends the preload: writes take no time and leave no trace on the model; at its end the model
+    /// restarts in its initial state, without faults.
     pub fn stage(&self, staging: bool) {
         self.disk.stage(staging);
     }
 
-    /// From now on faults are as `plan` says, its times counted from now; without one there are none any
-    /// more, and the power is back.
+    /// Starts the fault plan `plan`, its times from now; without one there are no faults, and power is
+    /// restored.
     pub fn begin_faults(&self, plan: Option<FaultPlan>) {
         self.disk.begin_faults(plan);
     }
 
-    /// Takes the power away now: every request ends with an error, and of what was written and not flushed
-    /// since faults began only some stays. Nothing happens without a plan.
+    /// Cuts the power now: every request fails, and only some unflushed writes since the plan began stay.
+    /// Does nothing without a plan.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub fn cut_power(&self) -> io::Result<()> {
         self.disk.medium.cut()
     }
 
-    /// What the power cut did; none while there is power.
+    /// The effect of the power cut; `None` while there is power.
     #[must_use]
     pub fn power_cut(&self) -> Option<PowerCut> {
         self.disk.medium.power_cut()
     }
 
-    /// Copies what is on it, as it is now, to a sparse file that there is not yet; also while there is no
-    /// power.
+    /// Copies its present contents to a new sparse file, also without power.
     ///
     /// # Errors
-    /// When that cannot be written.
+    /// If it cannot be written.
     pub fn copy_to(&self, path: &Path) -> io::Result<()> {
         self.disk.medium.store().copy_to(path)
     }
 
-    /// Whether it is still served; it is not once somebody has unmounted it.
+    /// Whether it is still served; it is not after an unmount.
     #[must_use]
     pub fn is_served(&self) -> bool {
         !self.threads.iter().any(JoinHandle::is_finished)
     }
 
-    /// Ends serving; gives what was served. Unmount it before: what still has it mounted gets errors.
+    /// Ends serving; returns the delivered times. Unmount it first: remaining users get errors.
     ///
     /// # Errors
-    /// Why serving ended before that.
+    /// Why serving ended earlier.
     pub fn ended(self) -> io::Result<Served> {
         self.stop();
         let mut ended = Ok(());
@@ -290,23 +289,23 @@ impl Attached {
     }
 }
 
-/// How many times slower a device that takes `takes` must be, for a way that takes `floor`: clients see it
-/// and the way to a real device, which is the host's and keeps its time.
+/// The least time scale for a device with time `takes` and the overhead `floor`: clients see the device and a
+/// real device's I/O path, which is not scaled.
 fn least_scale(floor: Nanos, (takes, path): (Nanos, Nanos)) -> u32 {
     let rest = floor.since(path).get();
     u32::try_from(rest.div_ceil(takes.get().max(1))).unwrap_or(u32::MAX).max(1)
 }
 
-/// Blocks among which reads are tried: all of the smallest disk that makes sense.
+/// Blocks for trial reads: all of the smallest sensible disk.
 const BLOCKS: u64 = 16 << 10;
 
-/// What a read of 4 KiB takes on an idle device, median of many.
+/// Median time of a 4 KiB read on the idle device.
 fn read_time(mut device: Model) -> Nanos {
     const READS: u64 = 101;
     let (mut now, mut done, mut took) = (Nanos::ZERO, Vec::new(), Vec::new());
     for number in 0..READS {
         let began = now;
-        // Far apart: what follows the last one may be in a drive's memory.
+        // Far apart, because neighbours may be in the drive's memory.
         let block = number * 7_919 % BLOCKS;
         device.submit(now, Request::read(number, block * 4096, 4096));
         while let Some(next) = device.next_event().filter(|_| done.is_empty()) {
@@ -320,8 +319,8 @@ fn read_time(mut device: Model) -> Nanos {
     took[took.len() / 2]
 }
 
-/// What a read takes that is answered at once: the least median of some batches, since what else the machine
-/// does is none of the way; and what of the same batch passed where it was served, as `inside` says.
+/// The overhead of a read that is answered at once: the least median of several batches, because other load
+/// is not part of it; and the part of the same batch inside the server, from `inside`.
 fn probe(file: &Path, inside: impl Fn() -> Nanos) -> io::Result<IoPath> {
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(OFlags::DIRECT.bits().cast_signed()).open(file)?;

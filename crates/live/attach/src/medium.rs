@@ -1,7 +1,7 @@
-//! What requests do to the data of a disk, with the faults of a plan if it has one.
+//! Applies requests to a disk's data, with the faults of a plan.
 //!
-//! Invariants: without a plan nothing is locked and nothing is kept; once the power has gone every request
-//! ends with an error, and nothing is changed, until it is back.
+//! Invariants: without a plan nothing is locked or kept; after a power cut every request fails, and nothing
+//! changes, until power is restored.
 
 use std::io;
 use std::sync::Mutex;
@@ -26,7 +26,7 @@ struct Planned {
     /// Device time passes this many times slower than the clock.
     scale: u32,
     unflushed: Unflushed,
-    /// What the power cut did, once it came.
+    /// The effect of the power cut, after it happened.
     cut: Option<PowerCut>,
 }
 
@@ -53,7 +53,7 @@ impl Medium {
         &self.store
     }
 
-    /// From now on faults are as planned; without a plan there are none, and the power is back.
+    /// Starts a fault plan; without one there are no faults, and power is restored.
     pub fn begin(&self, plan: Option<FaultPlan>, scale: u32) {
         let mut planned = lock(&self.planned);
         self.is_planned.store(plan.is_some(), Ordering::Release);
@@ -66,15 +66,15 @@ impl Medium {
         });
     }
 
-    /// What the power cut did, if there was one.
+    /// The effect of the power cut, if it happened.
     pub fn power_cut(&self) -> Option<PowerCut> {
         lock(&self.planned).as_ref().and_then(|planned| planned.cut.clone())
     }
 
-    /// The power goes now, if there is a plan.
+    /// Cuts the power now, if there is a plan.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub fn cut(&self) -> io::Result<()> {
         match lock(&self.planned).as_mut() {
             Some(planned) => self.cut_now(planned),
@@ -85,14 +85,14 @@ impl Medium {
     fn cut_now(&self, planned: &mut Planned) -> io::Result<()> {
         if planned.cut.is_none() {
             let seed = planned.drive.plan().seed;
-            // Whatever happens to the store, the power has gone.
+            // Whatever happens to the store, the power is off.
             planned.cut = Some(PowerCut::default());
             planned.cut = Some(planned.unflushed.cut(&self.store, seed)?);
         }
         Ok(())
     }
 
-    /// A request has come: what it changes is changed. The number of the error with which it will end.
+    /// A request arrives and its change is applied. Returns the error number that it will end with.
     #[inline]
     pub fn comes(&self, key: Key, request: &Request, change: Change<'_>) -> Option<i32> {
         if !self.is_planned.load(Ordering::Acquire) {
@@ -114,7 +114,7 @@ impl Medium {
         let of = (key, request);
         match planned.drive.judge(planned.now(), request) {
             Judgement::PowerCut => {
-                // What is under way when the power goes may be there, in part, or not at all.
+                // A write in flight at the cut may be present, in part, or absent.
                 let _ = self.done(of, change, &mut planned.unflushed);
                 let _ = self.cut_now(planned);
                 Some(EIO)
@@ -138,7 +138,7 @@ impl Medium {
         }
     }
 
-    /// Does what was asked, noted in the log.
+    /// Applies a change and logs it.
     fn done(
         &self,
         (key, request): (Key, &Request),
@@ -170,7 +170,7 @@ impl Medium {
         self.store.write(at, &byte)
     }
 
-    /// A request is answered now; the number of the error with which it ends for want of power.
+    /// A request is answered now; returns an error number if the power is off.
     #[inline]
     pub fn ends(&self, key: Key) -> Option<i32> {
         if !self.is_planned.load(Ordering::Acquire) {
@@ -190,22 +190,22 @@ impl Medium {
     }
 }
 
-/// What a request changes on the medium.
+/// A change of a request on the medium.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Change<'a> {
-    /// Nothing.
+    /// No change.
     None,
-    /// These bytes are there from now on.
+    /// Writes these bytes.
     Write { offset: u64, data: &'a [u8] },
     /// A range is zeros from now on: of discards, and of writes of zeros.
     Discard { offset: u64, length: u64 },
 }
 
 impl Change<'_> {
-    /// Makes it.
+    /// Applies it.
     ///
     /// # Errors
-    /// The number of the error that the request is to be answered with.
+    /// The error number for the answer.
     fn made(self, store: &Store) -> Result<(), i32> {
         let done = match self {
             Self::Write { offset, data } => store.write(offset, data),

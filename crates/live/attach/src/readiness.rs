@@ -1,21 +1,20 @@
-//! When a thread that serves goes before others, and when it gives way to them again.
+//! When a serving thread gets priority over others, and when it yields again.
 //!
-//! One that goes first does not see whether it would still be kept from running: it gives way from time to
-//! time to find out. Invariant: where it always would, it gives way for one look in a hundred; where it
-//! would not any more, it does so after ten looks.
+//! With priority it cannot see whether it would still be delayed, so it yields from time to time to find out.
+//! Invariant: if it is always delayed, it yields for one check in a hundred; if it no longer is, after ten.
 
-/// Looks after which one that goes first gives way.
+/// Checks after which a prioritized thread yields.
 const STAY_LEAST: u32 = 10;
-/// The same where it was kept from running each time that it gave way.
+/// The same if it was delayed each time it yielded.
 const STAY_MOST: u32 = 100;
 
-/// Whether a thread goes before others.
+/// Whether a thread has priority.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Readiness {
     first: bool,
-    /// Looks in a row at which nothing kept it from running.
+    /// Consecutive checks without a delay.
     calm: u32,
-    /// Number of such results after which polling stops.
+    /// Number of such checks after which it yields.
     stay: u32,
 }
 
@@ -24,16 +23,16 @@ impl Readiness {
         Self { first: false, calm: STAY_LEAST, stay: STAY_LEAST }
     }
 
-    /// Whether it goes first.
+    /// Whether it has priority.
     pub const fn is_first(&self) -> bool {
         self.first
     }
 
-    /// A look says whether the thread was `kept` from running since the last one; whether it goes first from
-    /// now on.
+    /// Records whether the thread was `kept` from running since the last check; returns whether it has
+    /// priority from now on.
     pub fn look(&mut self, kept: bool) -> bool {
         if kept && !self.first {
-            // Kept at once when it gave way: that was too soon.
+            // Delayed as soon as it yielded: too early.
             let soon = self.calm < STAY_LEAST;
             self.stay = if soon { (self.stay * 2).min(STAY_MOST) } else { STAY_LEAST };
         }

@@ -1,11 +1,11 @@
-//! What threads that serve a disk have done with their time.
+//! How serving threads spend their time.
 //!
-//! Invariant: sums since a thread began, so that two of them have a difference.
+//! Invariant: sums since a thread began, so differences are meaningful.
 
 use observe::ThreadTimes;
 use units::Nanos;
 
-/// What threads that serve have done with their time.
+/// How serving threads spent their time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ServingTimes {
     pub thread: ThreadTimes,
@@ -19,12 +19,12 @@ impl ServingTimes {
         Self { thread: self.thread.plus(other.thread), away: self.away + other.away }
     }
 
-    /// What came since `earlier`.
+    /// The difference since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self { thread: self.thread.since(earlier.thread), away: self.away.since(earlier.away) }
     }
 
-    /// Waits for a processor beyond what a turn usually waits.
+    /// Waiting for a CPU beyond the usual wait of a turn.
     pub const fn starved(&self, usual: Nanos) -> Nanos {
         self.thread.waited.since(Nanos(usual.get().saturating_mul(self.thread.turns)))
     }

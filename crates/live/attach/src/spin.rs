@@ -1,27 +1,25 @@
-//! For how long before something is due a thread that serves looks for it instead of sleeping.
+//! How long before something is due a serving thread polls instead of sleeping.
 //!
-//! Invariant: without an exact wish it is what nine of ten sleeps of that thread overshoot by, at most
-//! [`SPIN_MAX`]: what that is depends on where the thread runs, how long it sleeps and who else runs there,
-//! so each finds out while it serves.
+//! Invariant: unless fixed, it is the p90 oversleep of that thread, at most [`SPIN_MAX`]; it depends on the
+//! CPU, the sleeping time and other load, so each thread learns it while serving.
 
 use units::Nanos;
 
 /// Longer overshoots are not waited out.
 pub const SPIN_MAX: Nanos = Nanos::from_micros(120);
-/// What one sleep moves it by, down; up it is nine times that, so that it rests where one in ten overshoots
-/// by more.
+/// Step per sleep, downwards; upwards nine times that, so it settles where one sleep in ten is longer.
 const STEP: Nanos = Nanos(200);
 
 /// For how long to look.
 #[derive(Debug, Clone, Copy)]
 pub enum Spin {
-    /// For exactly so long.
+    /// A fixed time.
     Exactly(Nanos),
-    /// For as long as nine of ten sleeps overshoot; this to begin with.
+    /// The learned p90 oversleep, with an initial value.
     AsSleepsOvershoot(Nanos),
 }
 
-/// What one thread has found out.
+/// What one thread has learned.
 #[derive(Debug)]
 pub(crate) struct Looking {
     time: Nanos,
@@ -41,7 +39,7 @@ impl Looking {
         self.time
     }
 
-    /// A sleep that nothing ended before its time was so much too long.
+    /// A complete sleep was too long by `by`.
     pub fn overslept(&mut self, by: Nanos) {
         if self.learns && by > self.time {
             self.time = (self.time + STEP * 9).min(SPIN_MAX);

@@ -1,7 +1,6 @@
-//! What is on an emulated disk: a sparse file, or memory.
+//! The data of an emulated disk: a sparse file, or memory.
 //!
-//! Invariants: what was never written reads as zeros; nothing outside of the size is touched. What it is
-//! not: timed; the model next to it says when.
+//! Invariants: unwritten ranges read as zeros; nothing outside of the size is touched. Timing is the model's.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -19,21 +18,21 @@ pub struct Store {
 }
 
 impl Store {
-    /// A disk of `size` in memory, which takes as much of it as is written.
+    /// A disk of `size` in memory, which grows as it is written.
     ///
     /// # Errors
-    /// When the kernel makes no such file.
+    /// If the kernel cannot create the file.
     pub fn in_memory(size: Bytes) -> io::Result<Self> {
         let file = File::from(memfd_create("crosspoint-disk", MemfdFlags::CLOEXEC)?);
         file.set_len(size.get())?;
         Ok(Self { file, size })
     }
 
-    /// A disk of `size` in the file at `path`, made if need be; what is in it stays. It is locked: nobody
-    /// else attaches it meanwhile.
+    /// A disk of `size` in the file at `path`, created if needed; existing data stays. It is locked against
+    /// other attaches.
     ///
     /// # Errors
-    /// When it cannot be made, is of another size, or is attached already.
+    /// If it cannot be created, has another size, or is already attached.
     pub fn in_file(path: &Path, size: Bytes) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -68,7 +67,7 @@ impl Store {
         self.size
     }
 
-    /// Bytes of memory, or of the file system below, that its contents take.
+    /// Bytes of memory, or of the file system below, that it occupies.
     ///
     /// # Errors
     /// Of the file below.
@@ -89,7 +88,7 @@ impl Store {
     /// Writes at `offset`.
     ///
     /// # Errors
-    /// `ENOSPC` beyond the end, and where the file below has no space.
+    /// `ENOSPC` beyond the end, and if the file below has no space.
     pub fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         if self.within(offset, data.len()) < data.len() {
             return Err(io::Error::from(rustix::io::Errno::NOSPC));
@@ -97,7 +96,7 @@ impl Store {
         self.file.write_all_at(data, offset)
     }
 
-    /// Empties a range: it reads as zeros, and takes no space.
+    /// Discards a range: it reads as zeros and takes no space.
     ///
     /// # Errors
     /// Of the file below.
@@ -110,10 +109,10 @@ impl Store {
         Ok(fallocate(&self.file, how, offset, length)?)
     }
 
-    /// Copies everything to a sparse file that there is not yet.
+    /// Copies everything to a new sparse file.
     ///
     /// # Errors
-    /// When it is there, or cannot be written; then nothing is left of it.
+    /// If it exists or cannot be written; then nothing is left of it.
     pub fn copy_to(&self, path: &Path) -> io::Result<()> {
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(path)?;
@@ -135,7 +134,7 @@ impl Store {
         Ok(())
     }
 
-    /// How many of `length` bytes at `offset` there are.
+    /// How many of `length` bytes at `offset` are within the size.
     fn within(&self, offset: u64, length: usize) -> usize {
         let left = self.size.get().saturating_sub(offset);
         length.min(usize::try_from(left).unwrap_or(usize::MAX))

@@ -1,7 +1,7 @@
-//! What every thread that serves one disk shares: the model and its clock, the data, and what was served.
+//! State shared by the threads that serve one disk: model and clock, data, delivered times.
 //!
-//! Invariants: a request that was handed in comes out once; after warm-up nothing is allocated; the model
-//! is held for as long as it computes, no longer.
+//! Invariants: a submitted request completes once; nothing is allocated after warm-up; the model is locked
+//! only while it computes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -22,59 +22,57 @@ use crate::spin::{Looking, Spin};
 use crate::store::Store;
 use crate::unflushed::Key;
 
-/// How often a thread that serves looks whether it is to end.
+/// Interval at which a serving thread checks whether to end.
 pub(crate) const LOOK: Nanos = Nanos::from_millis(100);
 
 /// More than this is not the usual wait for a turn.
 const USUAL_MAX: Nanos = Nanos::from_micros(10);
-/// A turn that was given away and came back sooner was nobody's.
+/// A yield that returned sooner ran nobody.
 const SWITCH_MIN: Nanos = Nanos::from_micros(2);
-/// One that waited for more than one in this many of the time was kept from running.
+/// A thread that waited for more than one in this many of the time was delayed.
 const STARVED: u64 = 20;
-/// A turn that waited no longer met somebody who was done soon: going first gains nothing there, and costs
-/// that it does not look any more.
+/// A turn that waited no longer met a short task: priority gains nothing there, and costs polling.
 const MET: Nanos = Nanos::from_micros(20);
 
 /// How to serve.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// Device time is stretched this many times; 1: as it is.
+    /// Time scale of the device; 1 for none.
     pub scale: u32,
     /// Waits shorter than this are spent looking instead of sleeping.
     pub spin: Spin,
-    /// What the way through the kernel to a real device and back takes, which the clients of this one are
-    /// to see as well; the host's, which is not stretched.
+    /// A real device's I/O path, which clients see in addition; it is the host's and not scaled.
     pub path: Nanos,
 }
 
 /// The way through the kernel to the disk and back.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct IoPath {
-    /// What a client sees of it.
+    /// The overhead as a client sees it.
     pub floor: Nanos,
-    /// What of that passes in the threads that serve.
+    /// Its part inside the serving threads.
     pub inside: Nanos,
 }
 
 /// A request that is with the model.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UnderWay {
-    /// What its thread knows it by.
+    /// Token of its thread.
     pub token: u64,
-    /// Which thread answers it.
+    /// The thread that answers it.
     pub server: usize,
     pub operation: Operation,
     pub offset: u64,
     pub length: u32,
     pub arrived: Instant,
-    /// When the model was asked.
+    /// When it was submitted to the model.
     submitted: Nanos,
-    /// What the model takes, as the client is to see it; known when it is due.
+    /// The time that the client should see; known when it is due.
     requested: Nanos,
 }
 
 impl UnderWay {
-    /// Who asked.
+    /// Identifies the request.
     pub const fn key(&self) -> Key {
         (self.token, self.server)
     }
@@ -95,11 +93,11 @@ impl UnderWay {
     }
 }
 
-/// The model, and what is with it.
+/// The model and its requests in flight.
 #[derive(Debug)]
 pub(crate) struct TimedModel {
     clock: RealTime<Faulty<Model>>,
-    /// As it is before its first request.
+    /// The model before its first request.
     unused: Model,
     pace: Pace,
     slots: Vec<Option<UnderWay>>,
@@ -116,7 +114,7 @@ impl TimedModel {
         Self { clock, unused, pace, slots, free, done: Vec::with_capacity(room) }
     }
 
-    /// The model is as it was from now on; what is under way begins again.
+    /// Restarts the model in its initial state; requests in flight start again.
     fn begin_life(&mut self) {
         self.clock.replace(Faulty::new(self.unused.clone()));
         let Self { clock, slots, done, .. } = self;
@@ -129,8 +127,8 @@ impl TimedModel {
 }
 
 impl TimedModel {
-    /// The way through the kernel and back takes `floor`: where that is more than the way to a real
-    /// device, answers come so much too early.
+    /// Sets the overhead to `floor`: answers are sent early by the part that exceeds a real device's I/O
+    /// path.
     fn calibrate(&mut self, floor: Nanos) {
         self.clock.lead_by(floor.since(self.pace.path));
     }
@@ -152,7 +150,7 @@ impl TimedModel {
         self.slots[place as usize] = Some(slot);
     }
 
-    /// Hands out what is due, in the order in which the model ended it.
+    /// Returns due completions, in the model's order.
     pub fn due(&mut self, mut out: impl FnMut(UnderWay)) {
         self.clock.advance(&mut self.done);
         for completion in self.done.drain(..) {
@@ -165,21 +163,21 @@ impl TimedModel {
         }
     }
 
-    /// Time until something is due; none with nothing under way.
+    /// Time until something is due; `None` with nothing in flight.
     pub fn left(&mut self) -> Option<Nanos> {
         let idle = self.free.len() == self.slots.len();
         if idle { None } else { self.clock.left() }
     }
 }
 
-/// What one thread that serves has to show.
+/// Statistics of one serving thread.
 #[derive(Debug)]
 pub(crate) struct Serving {
     clock: ThreadClock,
     fidelity: Mutex<Fidelity>,
-    /// Time for which it gave its processor away by itself, nanoseconds.
+    /// Time for which it yielded its CPU, nanoseconds.
     given: AtomicU64,
-    /// Time for which requests waited where it could not see them, nanoseconds.
+    /// Time for which requests waited unseen, nanoseconds.
     away: AtomicU64,
     /// Processor times when it ended.
     last: Mutex<Option<ThreadTimes>>,
@@ -193,13 +191,13 @@ impl Serving {
         ServingTimes { thread: ThreadTimes { waited: times.waited.since(given), ..times }, away }
     }
 
-    /// Requests waited for so long where it could not see them.
+    /// Adds time in which requests waited unseen.
     pub fn was_away(&self, time: Nanos) {
         self.away.fetch_add(time.get(), Ordering::Relaxed);
     }
 
-    /// Lets others run who want to, whoever was answered among them; time for which they do is not time in
-    /// which this thread was kept waiting. Where nobody did, no time was given.
+    /// Yields to other threads, such as an answered client; their time does not count as a delay of this
+    /// thread. If nobody ran, no time was yielded.
     pub fn give_way(&self) {
         let began = Instant::now();
         rustix::thread::sched_yield();
@@ -210,7 +208,7 @@ impl Serving {
     }
 }
 
-/// What counting began with.
+/// State at the last reset.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     number: u32,
@@ -218,19 +216,18 @@ struct Mark {
     times: ServingTimes,
 }
 
-/// What the threads that serve share with the one that attached.
+/// State shared between serving threads and the attaching one.
 #[derive(Debug)]
 pub(crate) struct ServeState {
-    /// Whether the model times requests; until then they are answered at once, to find out what the way
-    /// takes.
+    /// Whether the model times requests; before, they are answered at once, to measure the overhead.
     timed: AtomicBool,
-    /// What of the way passes outside of the threads that serve, nanoseconds.
+    /// The part of the overhead outside of the serving threads, nanoseconds.
     outside: AtomicU64,
-    /// What passed inside of them while the way was measured.
+    /// Times inside of them while the overhead was measured.
     inside: Mutex<Histogram>,
-    /// What a turn on a processor is usually waited for, nanoseconds.
+    /// Usual wait for a CPU per turn, nanoseconds.
     usual: AtomicU64,
-    /// Whether to end, though it may still be mounted elsewhere.
+    /// Whether to end, even if still mounted elsewhere.
     pub stop: AtomicBool,
     serving: Mutex<Vec<Arc<Serving>>>,
     mark: Mutex<Mark>,
@@ -250,7 +247,7 @@ impl ServeState {
         }
     }
 
-    /// Adds the calling thread to those that serve.
+    /// Registers the calling thread as a serving thread.
     pub fn enter(&self) -> Arc<Serving> {
         let own = Arc::new(Serving {
             clock: ThreadClock::of_this_thread(),
@@ -263,7 +260,7 @@ impl ServeState {
         own
     }
 
-    /// The calling thread serves no longer.
+    /// Removes the calling thread.
     pub fn leave(&self, serving: &Serving) {
         *lock(&serving.last) = serving.clock.times();
     }
@@ -273,14 +270,14 @@ impl ServeState {
         serving.iter().fold(ServingTimes::default(), |sum, one| sum.plus(one.times()))
     }
 
-    /// Requests are answered at once again.
+    /// Answers requests at once again.
     pub fn end_timing(&self) {
         self.timed.store(false, Ordering::Release);
         lock(&self.inside).reset();
         self.begin_anew();
     }
 
-    /// Requests are answered at once, or timed again: then what is served is counted again.
+    /// Switches timing on or off; switching it on resets delivered times.
     fn time(&self, timed: bool) {
         if timed {
             self.count_from_now(0);
@@ -288,12 +285,12 @@ impl ServeState {
         self.timed.store(timed, Ordering::Release);
     }
 
-    /// What a turn on a processor is usually waited for.
+    /// Usual wait for a CPU per turn.
     fn usual(&self) -> Nanos {
         Nanos(self.usual.load(Ordering::Relaxed))
     }
 
-    /// What passed in the threads that serve, median of the requests since it was last asked for.
+    /// Median time inside the serving threads, of requests since the last call.
     pub fn inside(&self) -> Nanos {
         let mut inside = lock(&self.inside);
         let median = Nanos(inside.value_at_quantile(0.5));
@@ -301,7 +298,7 @@ impl ServeState {
         median
     }
 
-    /// From now on what is served is counted again.
+    /// Resets delivered times.
     pub fn begin_anew(&self) {
         self.count_from_now(1);
     }
@@ -315,7 +312,7 @@ impl ServeState {
         *mark = Mark { number: mark.number + marks, at: Instant::now(), times };
     }
 
-    /// What was served since then.
+    /// Delivered times since then.
     pub fn served(&self, floor: Nanos, scale: u32) -> Served {
         let mut all = Fidelity::new();
         for one in lock(&self.serving).iter() {
@@ -351,7 +348,7 @@ pub(crate) struct Pause {
 /// How readily a thread runs.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    /// When it last looked, and its times then.
+    /// Time of the last check, and the counters then.
     pub looked: Instant,
     times: ServingTimes,
     readiness: Readiness,
@@ -359,7 +356,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Of the calling thread, which gives way to others.
+    /// For the calling thread, which starts without priority.
     pub fn new(spin: Spin) -> Self {
         observe::give_way();
         let times = ServingTimes::default();
@@ -367,7 +364,7 @@ impl Turn {
         Self { looked: Instant::now(), times, readiness, looking }
     }
 
-    /// It slept since `began` for a `pause` that nothing ended.
+    /// It slept from `began` for a complete `pause`.
     pub fn slept(&mut self, began: Instant, pause: Pause) {
         if pause.due {
             self.looking.overslept(Nanos::from(began.elapsed()).since(pause.time));
@@ -375,7 +372,7 @@ impl Turn {
     }
 }
 
-/// What every thread that serves one disk shares.
+/// State shared by the threads that serve one disk.
 #[derive(Debug)]
 pub(crate) struct ServedDisk {
     pub medium: Medium,
@@ -391,8 +388,8 @@ impl ServedDisk {
         Self { medium, pace, state: ServeState::new(), model }
     }
 
-    /// What is put on it takes no time and leaves no trace on the model, until that ends: it begins its life
-    /// then, without faults.
+    /// Begins or ends the preload: writes take no time and leave no trace on the model; at its end the model
+    /// restarts without faults.
     pub fn stage(&self, staging: bool) {
         if !staging {
             self.model().begin_life();
@@ -420,7 +417,7 @@ impl ServedDisk {
         self.state.timed.store(true, Ordering::Release);
     }
 
-    /// From now on faults are as planned; without a plan there are none, and the power is back.
+    /// Starts a fault plan; without one there are no faults, and power is restored.
     pub fn begin_faults(&self, plan: Option<FaultPlan>) {
         self.model().begin_faults(plan.as_ref());
         self.medium.begin(plan, self.pace.scale);
@@ -431,12 +428,12 @@ impl ServedDisk {
         self.state.timed.load(Ordering::Acquire)
     }
 
-    /// A request was answered at once, which took so long here.
+    /// Records the time of a request that was answered at once.
     pub fn note_inside(&self, arrived: Instant) {
         lock(&self.state.inside).saturating_record(Nanos::from(arrived.elapsed()).get());
     }
 
-    /// Requests that came due together were answered: each as late as the last of them.
+    /// Records requests that were answered together: each as late as the last.
     pub fn note(&self, serving: &Serving, slots: &[UnderWay]) {
         if slots.is_empty() {
             return;
@@ -450,8 +447,8 @@ impl ServedDisk {
         }
     }
 
-    /// Sleeping for so long is what waiting for `left` comes to; none: it is to be looked at again at once.
-    /// Where others want the processors, sleeps do not overshoot: nothing there rests.
+    /// How long to sleep if something is due in `left`; `None` to poll again at once. If others use the CPUs,
+    /// sleeps are not too long, because no CPU is idle.
     pub fn pause(&self, left: Option<Nanos>, turn: &Turn) -> Option<Pause> {
         let spin = if turn.readiness.is_first() { Nanos::ZERO } else { turn.looking.time() };
         match left {
@@ -459,13 +456,13 @@ impl ServedDisk {
             Some(left) if left.since(spin) <= LOOK => {
                 Some(Pause { time: left.since(spin), due: true })
             }
-            // What a model does when nobody asks shows when somebody does.
+            // Background work of a model shows with the next request.
             _ => Some(Pause { time: LOOK, due: false }),
         }
     }
 
-    /// Looks whether others keep the calling thread from running, and lets it go before them while they do.
-    /// Whether that is so.
+    /// Checks whether others delay the calling thread, and gives it priority while they do. Returns the
+    /// delay.
     pub fn look(&self, serving: &Serving, turn: &mut Turn) -> bool {
         let passed = Nanos::from(turn.looked.elapsed());
         // One that was stopped, or whose machine was, does not even wait for a processor.

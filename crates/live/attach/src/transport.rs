@@ -1,8 +1,8 @@
-//! How a modelled disk is reached: what each transport has to bring.
+//! The interface of transports, by which a modelled disk is reached.
 //!
-//! A transport makes the disk visible as a file or a block device, takes block requests from the kernel and
-//! hands them to [`ServedDisk`], which knows data, model and faults. A new one is a module with this trait
-//! and one line of `TRANSPORTS`.
+//! A transport makes the disk visible as a file or block device, takes block requests from the kernel and
+//! passes them to [`ServedDisk`], which handles data, model and faults. A new transport is a module with this
+//! trait and one line of `TRANSPORTS`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use units::Nanos;
 
 use crate::timed::ServedDisk;
 
-/// What a transport needs and this machine lacks.
+/// A requirement of a transport that this machine lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
-    /// What is not there.
+    /// What is missing.
     pub reason: String,
     /// What to do about it.
     pub next: String,
@@ -32,25 +32,25 @@ impl Missing {
 /// Why a device cannot be attached.
 #[derive(Debug, Error)]
 pub enum AttachError {
-    /// What failed, and how.
+    /// The failed action, and its error.
     #[error("{0}: {1}")]
     Io(&'static str, io::Error),
-    /// The transport cannot be used here.
+    /// The transport is unavailable.
     #[error("{}", .0.reason)]
     Missing(Missing),
-    /// The way there and back takes longer than the device.
+    /// The emulation overhead exceeds the device's time.
     #[error(
         "too fast to be emulated on this machine now: the drive's read takes {takes} plus {path} of \
          kernel I/O path, the emulation overhead is {floor}; it can be attached at scale {scale}"
     )]
     TooFast {
-        /// What the device takes for a read of 4 KiB.
+        /// The device's time for a 4 KiB read.
         takes: Nanos,
-        /// What the way to a real device takes.
+        /// A real device's I/O path.
         path: Nanos,
-        /// What the way takes.
+        /// The emulation overhead.
         floor: Nanos,
-        /// The least scale with which it can be attached.
+        /// The least time scale at which it can be attached.
         scale: u32,
     },
 }
@@ -59,7 +59,7 @@ pub enum AttachError {
 pub(crate) struct Opened {
     /// The file or block device that is the disk.
     pub file: PathBuf,
-    /// The threads that serve it, until it is gone or [`ServedDisk`] is to end; or why one could not start.
+    /// The threads that serve it until it is unmounted or [`ServedDisk`] ends; or why one could not start.
     pub threads: Vec<Result<JoinHandle<io::Result<()>>, AttachError>>,
 }
 
@@ -68,16 +68,16 @@ pub(crate) trait Transport: Sync {
     /// The word in options and figures.
     fn word(&self) -> &'static str;
 
-    /// What it is, in a few words.
+    /// Short description.
     fn about(&self) -> &'static str;
 
-    /// Whether it can be used here.
+    /// Checks that it is available.
     ///
     /// # Errors
     /// What is missing.
     fn available(&self) -> Result<(), Missing>;
 
-    /// Whether opening changes a setting of the host for a moment, which a killed process would leave.
+    /// Whether opening changes a host setting temporarily, which a kill would leave behind.
     fn changes_host(&self) -> bool {
         false
     }
@@ -85,6 +85,6 @@ pub(crate) trait Transport: Sync {
     /// Makes `disk` reachable, at the empty directory `place` if it is a file, and starts serving it.
     ///
     /// # Errors
-    /// [`AttachError`]; then nothing is mounted.
+    /// [`AttachError`]; nothing is mounted then.
     fn open(&self, place: &Path, disk: &Arc<ServedDisk>) -> Result<Opened, AttachError>;
 }

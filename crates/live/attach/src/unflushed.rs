@@ -1,11 +1,10 @@
-//! What a drive acknowledged and was not told to flush, with what was there before: a power cut takes some of
-//! it away.
+//! Acknowledged but unflushed writes of a drive, with the earlier contents: a power cut loses some of them.
 //!
-//! Each block of 4 KiB keeps what it held before each write since it was last flushed. When the power goes, a
-//! block is as it was after one of them, drawn from a seed: nothing orders blocks among each other, as in a
-//! drive's cache. A write that was still under way may be torn between sectors of 512 bytes.
+//! Each 4 KiB block keeps its contents before each write since its last flush. After a cut, a block has one
+//! of them, drawn from a seed: blocks are not ordered among each other, as in a drive's cache. A write in
+//! flight can be torn between 512-byte sectors.
 //!
-//! Invariants: what a flush that ended was for stays; so does what was never written again.
+//! Invariants: data covered by a completed flush stays, and so does unmodified data.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -19,20 +18,20 @@ use crate::store::Store;
 
 const BLOCK: usize = 4096;
 const SECTOR: usize = 512;
-/// Contents of one block that are kept at most; of more, those between the oldest and the latest go.
+/// Contents of one block that are kept; beyond that, those between the oldest and the latest are dropped.
 const KEPT_MAX: usize = 6;
 
-/// Who asked: the server's request token and its number.
+/// Identifies a request: its token and the server's number.
 pub(crate) type Key = (u64, usize);
 
-/// What a block holds; none: zeros.
+/// Contents of a block; `None` for zeros.
 type Contents = Option<Box<[u8; BLOCK]>>;
 
 #[derive(Debug)]
 struct Replaced {
     /// The write that replaced it.
     by: u64,
-    /// After how many acknowledgements that was acknowledged; none: it is under way.
+    /// Sequence number of its acknowledgement; `None` while in flight.
     acknowledged: Option<u64>,
     before: Contents,
 }
@@ -44,36 +43,36 @@ enum Pending {
         first: u64,
         last: u64,
     },
-    /// For what had been acknowledged when it came.
+    /// Covers what had been acknowledged when it arrived.
     Flush {
         after: u64,
     },
 }
 
-/// What a power cut did.
+/// The effect of a power cut.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PowerCut {
     /// Blocks of 4 KiB that were written and not flushed.
     pub unflushed: u64,
-    /// Of those, that are not as they were written last, in their order on the disk.
+    /// Blocks that differ from their last write, in disk order.
     pub lost: Vec<LostBlock>,
 }
 
 impl PowerCut {
-    /// Lost blocks that are partly as one write and partly as another left them.
+    /// Number of lost blocks that mix two writes.
     #[must_use]
     pub fn torn(&self) -> u64 {
         self.lost.iter().filter(|one| one.sectors_written.is_some()).count() as u64
     }
 }
 
-/// A block of 4 KiB that is not as it was written last.
+/// A 4 KiB block that differs from its last write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostBlock {
     /// Its number on the disk, from 0.
     pub block: u64,
-    /// Of a torn one, which sectors of 512 bytes the write that was under way had reached: bit 0 is the
-    /// first. The others are as they were before it.
+    /// Sectors of a torn block that the write in flight had reached: bit 0 is the first. The others have
+    /// older contents.
     pub sectors_written: Option<u8>,
 }
 
@@ -86,7 +85,7 @@ pub(crate) struct Unflushed {
     acknowledgements: u64,
 }
 
-/// What a block of the store holds.
+/// Contents of a block of the store.
 fn held(store: &Store, block: u64) -> io::Result<Contents> {
     let mut space = Box::new([0u8; BLOCK]);
     store.read(block * BLOCK as u64, &mut space[..])?;
@@ -132,12 +131,12 @@ impl Unflushed {
         Ok(())
     }
 
-    /// A flush has come.
+    /// A flush arrives.
     pub fn flush_comes(&mut self, key: Key) {
         self.under_way.insert(key, Pending::Flush { after: self.acknowledgements });
     }
 
-    /// What `key` asked for is acknowledged now; `protected`: a change then stays.
+    /// The request `key` is acknowledged now; a `protected` change then stays.
     pub fn acknowledge(&mut self, key: Key, protected: bool) {
         match self.under_way.remove(&key) {
             None => {}
@@ -165,13 +164,13 @@ impl Unflushed {
         }
     }
 
-    /// The power goes: the store is as it may be afterwards.
+    /// Cuts the power: the store gets contents that are possible afterwards.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub fn cut(&mut self, store: &Store, seed: Seed) -> io::Result<PowerCut> {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed.derive("power cut", 0).0);
-        // Some cuts take everything, some next to nothing.
+        // Some cuts lose everything, some next to nothing.
         let mode = random.random_range(0..6u32);
         let keeps = f64::from(mode.saturating_sub(1)) / 4.0;
         let blocks = std::mem::take(&mut self.blocks);

@@ -1,9 +1,8 @@
-//! How fast this host compresses and decompresses a workload's own data, page by page.
+//! Compression speed of this host on a workload's own data, page by page.
 //!
-//! The rows are those that sysbench's tables hold (a key, a number, 120 and 60 characters of digits and
-//! dashes), laid into pages of the size that a database compresses at once. One thread; each codec encodes
-//! and decodes the same pages until enough time has passed. Invariant: what was decoded is what was
-//! encoded, or the program stops.
+//! The rows are those of sysbench's tables (a key, a number, 120 and 60 characters of digits and dashes), in
+//! pages of the database's compression unit. One thread; each codec encodes and decodes the same pages until
+//! enough time has passed. Invariant: decoded data is compared with the original.
 
 use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
@@ -56,7 +55,7 @@ impl Codec {
     }
 
     /// # Panics
-    /// Never: it is given what [`Codec::encode`] made.
+    /// Never: the input comes from [`Codec::encode`].
     fn decode(self, packed: &[u8], size: usize) -> Vec<u8> {
         match self {
             Self::Lz4 => {
@@ -76,16 +75,16 @@ impl Codec {
     }
 }
 
-/// What a codec does here.
+/// Speed of a codec.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CodecSpeed {
-    /// Which.
+    /// The codec.
     pub codec: Codec,
     /// Bytes before over bytes after.
     pub ratio: f64,
     /// Bytes per second that are compressed, counted before.
     pub encode: f64,
-    /// Bytes per second that come out of decompression.
+    /// Output of decompression, bytes per second.
     pub decode: f64,
 }
 
@@ -117,10 +116,10 @@ pub fn sysbench_pages(page: usize, seed: u64) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Measures every codec on `pages`, about half a second in all.
+/// Measures every codec on `pages`, about half a second in total.
 ///
 /// # Panics
-/// Where a codec does not give back what it was given.
+/// If a codec does not return its input.
 #[must_use]
 pub fn measure(pages: &[Vec<u8>]) -> Vec<CodecSpeed> {
     Codec::ALL.into_iter().map(|codec| measure_one(codec, pages)).collect()

@@ -1,4 +1,4 @@
-//! The contract suite of key-value engines, run by each engine's own tests. It uses nothing but the contract.
+//! The contract suite of key-value engines, run by each engine's tests through the contract alone.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -64,7 +64,7 @@ fn open<E: KeyValueEngine>(dir: &Path, durability: Durability) -> Result<E, Engi
 }
 
 /// Runs the whole suite on an engine, in new directories below `dir`. `test` is the name of the calling test,
-/// which is started again as a process to be killed.
+/// which is started again as a process to kill.
 ///
 /// # Panics
 /// At the first broken promise, naming it.
@@ -77,7 +77,7 @@ pub fn check<E: KeyValueEngine>(test: &str, dir: &Path) {
         let place = new(dir, durability.word());
         let promise = E::DESCRIPTOR.promise(durability);
         assert!(!promise.is_empty(), "a promise in words for {durability:?}");
-        check_data::<E>(&place, durability).expect("the engine does what is asked");
+        check_data::<E>(&place, durability).expect("the engine completes the operation");
     }
     check_clients::<E>(&new(dir, "clients")).expect("clients run at the same time");
     check_kill::<E>(test, &new(dir, "kill"));
@@ -187,9 +187,9 @@ fn check_actions<E: KeyValueEngine>(engine: &E, control: &Control<'_>) -> Result
 
 /// Names the directory in which a child of the suite writes until it is killed.
 const CHILD: &str = "CROSSPOINT_CONTRACT_CHILD";
-/// Updates that the child has acknowledged before it is killed.
+/// Updates that the child acknowledges before it is killed.
 const UPDATES: u64 = 50;
-/// Time within which it has.
+/// Time limit for them.
 const UPDATES_WITHIN: Duration = Duration::from_secs(120);
 
 /// The child of [`check_kill`].
@@ -221,7 +221,7 @@ impl Drop for Killed {
     }
 }
 
-/// What was acknowledged survives the process (durability `os`).
+/// Acknowledged data survives the process (durability `os`).
 fn check_kill<E: KeyValueEngine>(test: &str, dir: &Path) {
     let place = new(dir, "database");
     let own = std::env::current_exe().expect("this program");

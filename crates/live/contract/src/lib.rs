@@ -1,11 +1,11 @@
-//! The contract suites: what every engine promises, run by each engine's own tests.
+//! The contract suites: the promises of every engine, run by each engine's tests.
 //!
-//! They use nothing but the contract in `engine`. A development dependency; no program contains it.
+//! They use the contract in `engine` alone. A development dependency; no program contains it.
 
 pub mod key_value;
 pub mod sql;
 
-/// Prints what a test lacks on this machine, and counts the skip.
+/// Prints and counts a skipped test with what is missing.
 pub fn skip(missing: &str) {
     println!("SKIPPED {missing}");
     if let Some(path) = std::env::var_os("CROSSPOINT_SKIPS") {

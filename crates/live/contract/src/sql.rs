@@ -1,4 +1,4 @@
-//! The contract suite of SQL engines, run by each engine's own tests. It uses nothing but the contract.
+//! The contract suite of SQL engines, run by each engine's tests through the contract alone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -50,7 +50,7 @@ pub fn check<E: SqlEngine>(place: &Place, change: impl Fn(SqlJob) -> SqlJob) {
     check_errors::<E>(place, &job).expect("errors leave the connection usable");
 }
 
-/// A load that was interrupted continues where it ended, and loading again changes nothing.
+/// An interrupted load continues, and loading again changes nothing.
 fn check_load<E: SqlEngine>(place: &Place, job: &SqlJob) -> Result<(), EngineError> {
     let engine = E::open(place, job)?;
     engine.claim()?;
@@ -88,7 +88,7 @@ fn check_clients<E: SqlEngine>(place: &Place, job: &SqlJob) -> Result<(), Engine
     engine.close()
 }
 
-/// A duplicate key fails its statement and nothing else; after a rollback the connection works.
+/// A duplicate key fails its statement only; after a rollback the connection works.
 fn check_errors<E: SqlEngine>(place: &Place, job: &SqlJob) -> Result<(), EngineError> {
     let engine = E::open(place, job)?;
     let mut connection = engine.connect(true)?;

@@ -12,29 +12,29 @@ use crate::{EngineError, Place};
 
 /// A database that is open; shared by all client threads.
 pub trait Engine: Sized + Sync {
-    /// What users and the rest of the program see of it.
+    /// Description for users and the rest of the program.
     const DESCRIPTOR: &'static Descriptor;
 
-    /// What it is opened for: a [`study::KvJob`] or a [`study::SqlJob`].
+    /// The job type: [`study::KvJob`] or [`study::SqlJob`].
     type Job;
 
-    /// Looks whether the engine can be used here with the job's settings (without one: with its defaults),
-    /// before anything is made; returns its version.
+    /// Checks that the engine can be used with the job's settings (without one: with its defaults), before
+    /// anything is created; returns its version.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Refused`] with how to install it, or with the setting that it rejects.
+    /// [`crate::ErrorKind::Refused`] with how to install it, or with the rejected setting.
     fn probe(job: Option<&Self::Job>) -> Result<String, EngineError>;
 
-    /// Opens the database at `place` for `job`; an embedded one is created where there is none.
+    /// Opens the database at `place` for `job`, creating an embedded one if it does not exist.
     ///
     /// # Errors
     /// The engine's own message.
     fn open(place: &Place, job: &Self::Job) -> Result<Self, EngineError>;
 
-    /// Closes the database; afterwards another process may open it.
+    /// Closes the database; another process can open it afterwards.
     ///
     /// # Errors
-    /// When closing fails; committed data is then as its durability promises.
+    /// If closing fails; committed data is as its durability promises.
     fn close(self) -> Result<(), EngineError> {
         Ok(())
     }
@@ -42,19 +42,18 @@ pub trait Engine: Sized + Sync {
     /// Name and version, for provenance.
     fn version(&self) -> String;
 
-    /// What happens inside the engine now, for the time series; read about four times per second by a thread
-    /// of its own.
+    /// Current internal counters for the time series; read about four times per second on a separate thread.
     fn counters(&self) -> Vec<Counter> {
         Vec::new()
     }
 
-    /// Counts since the engine started, by its own names, for [`Engine::totals`]; empty where those need no
+    /// Counters since the engine started, by its own names, for [`Engine::totals`]; empty if that needs no
     /// earlier reading.
     fn sums(&self) -> BTreeMap<String, f64> {
         BTreeMap::new()
     }
 
-    /// What the engine counted since `earlier`, which [`Engine::sums`] gave, by metric.
+    /// Counters since `earlier` (from [`Engine::sums`]), by metric.
     fn totals(&self, earlier: &BTreeMap<String, f64>) -> Vec<(&'static str, f64)> {
         let _ = earlier;
         Vec::new()
@@ -92,7 +91,7 @@ pub trait KeyValueEngine: Engine<Job = study::KvJob> {
         Ok(())
     }
 
-    /// Bytes that the database occupies of a device that it has to itself.
+    /// Bytes that the database occupies on a raw device.
     fn bytes_of_device(&self) -> Option<Bytes> {
         None
     }
@@ -100,19 +99,19 @@ pub trait KeyValueEngine: Engine<Job = study::KvJob> {
 
 /// The operation set of a key-value engine, for one thread.
 pub trait KeyValue {
-    /// Looks `key` up and shows the value to `seen`; returns whether it exists.
+    /// Looks up `key` and passes the value to `seen`; returns whether it exists.
     ///
     /// # Errors
     /// The engine's own message.
     fn get(&mut self, key: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool, EngineError>;
 
-    /// Stores one record in a transaction of its own and commits it.
+    /// Stores one record in its own transaction and commits it.
     ///
     /// # Errors
-    /// The engine's own message; then nothing is stored.
+    /// The engine's own message; nothing is stored then.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError>;
 
-    /// Deletes `key` in a transaction of its own, whether or not it exists.
+    /// Deletes `key` in its own transaction, whether or not it exists.
     ///
     /// # Errors
     /// The engine's own message.
@@ -122,13 +121,13 @@ pub trait KeyValue {
     /// ascend.
     ///
     /// # Errors
-    /// The engine's own message; then nothing is stored.
+    /// The engine's own message; nothing is stored then.
     fn put_batch(
         &mut self,
         next: &mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> bool,
     ) -> Result<(), EngineError>;
 
-    /// Shows records in key order, from the first that is not before `from`, until `seen` returns `false`.
+    /// Passes records to `seen` in key order, from the first at or after `from`, until it returns `false`.
     ///
     /// # Errors
     /// The engine's own message.
@@ -144,18 +143,18 @@ pub trait SqlEngine: Engine<Job = study::SqlJob> {
     /// One client's connection.
     type Connection: Statements;
 
-    /// How its servers are made and reached; none: it is embedded.
+    /// How its servers are created and reached; `None` if embedded.
     const SERVER: Option<crate::ServerVerbs> = None;
 
     /// Marks the database as Crosspoint's before its tables are loaded.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::NotOurs`]; then nothing was changed.
+    /// [`crate::ErrorKind::NotOurs`]; nothing was changed then.
     fn claim(&self) -> Result<(), EngineError> {
         Ok(())
     }
 
-    /// A connection; with `statements` the workload's statements are prepared.
+    /// Opens a connection; `statements` prepares the workload's statements.
     ///
     /// # Errors
     /// The engine's own message.
@@ -191,8 +190,8 @@ pub struct Row<'a> {
 
 /// The operation set of a SQL engine, for one connection.
 pub trait Statements {
-    /// Becomes readable when a result comes; `None`: [`Statements::send`] does all of the work, and the
-    /// connection needs a thread of its own.
+    /// Readable when a result arrives; `None` if [`Statements::send`] does all the work, so the connection
+    /// needs its own thread.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
     /// Sends one statement.
@@ -201,13 +200,13 @@ pub trait Statements {
     /// The engine's own message.
     fn send(&mut self, op: &SqlOp) -> Result<(), EngineError>;
 
-    /// Takes what has arrived of its result; `true` once that is complete. Waits for it if `wait`.
+    /// Reads what has arrived of its result; returns `true` once it is complete. Waits for it if `wait`.
     ///
     /// # Errors
     /// The engine's own message.
     fn receive(&mut self, wait: bool) -> Result<bool, EngineError>;
 
-    /// Rolls the open transaction back.
+    /// Rolls back the open transaction.
     ///
     /// # Errors
     /// The engine's own message.

@@ -1,8 +1,8 @@
-//! The measured client loop: one for every engine and workload.
+//! The measured client loop, shared by all engines and workloads.
 //!
-//! A thread asks its workload what to do, submits operations to its session, collects what has ended and
-//! records it. The clock is read once after each synchronous operation and once for each batch of
-//! completions. Nothing is allocated, locked or logged once the loop has warmed up.
+//! A thread takes operations from its workload, submits them to its session, collects completions and records
+//! them. The clock is read once after each synchronous operation and once per batch of completions. Nothing
+//! is allocated, locked or logged after warm-up.
 
 use std::sync::atomic::Ordering;
 
@@ -15,8 +15,8 @@ use crate::session::{Completion, Ended, Session, Submit, Wait};
 use crate::trial::{ClientEnd, Seat, Trial};
 use crate::{EngineError, ErrorKind};
 
-/// Sleeps until shortly before something is due in `left`, no longer than `interval`; the last `spin` is
-/// left to the caller, who reads the clock again.
+/// Sleeps until shortly before something is due in `left`, at most `interval`; the last `spin` is left to the
+/// caller, who reads the clock again.
 fn rest(left: Nanos, interval: Nanos, spin: Nanos) {
     let sleep = left.min(interval);
     if sleep > spin {
@@ -44,7 +44,7 @@ struct Driver<'a, Op: Recorded> {
 /// Runs one client to its end. All clients of a trial start together; see [`Trial`].
 ///
 /// # Errors
-/// Wrong data, or a session from which nothing can be collected any more. Failed operations are data.
+/// Corruption, or a session that can collect nothing any more. Failed operations are data.
 pub fn drive<S, W>(
     seat: Seat<'_>,
     session: &mut S,
@@ -121,7 +121,7 @@ impl<Op: Recorded> Driver<'_, Op> {
         let mut flight: Vec<Option<(Issue<Op>, Nanos)>> = vec![None; capacity];
         let mut done: Vec<Completion> = Vec::with_capacity(capacity);
         let mut in_flight = 0usize;
-        // An operation for which the session had no room.
+        // An operation that the session had no room for.
         let mut held: Option<Issue<Op>> = None;
         let mut now = self.clock.now();
         self.roll(now);
@@ -183,8 +183,7 @@ impl<Op: Recorded> Driver<'_, Op> {
         }
     }
 
-    /// Records an operation that was issued at the first instant and had ended at the second, verifies its
-    /// data and notifies the workload.
+    /// Records an operation issued and completed at these times, verifies its data and notifies the workload.
     #[inline]
     fn complete<S, W>(
         &mut self,
@@ -217,7 +216,7 @@ impl<Op: Recorded> Driver<'_, Op> {
         workload.completed(issue.id, outcome, times.1);
     }
 
-    /// Decides what a failure means for the trial.
+    /// Handles a failed operation.
     #[cold]
     fn failed(&mut self, op: &Op, error: EngineError) {
         let spec = self.trial.spec;

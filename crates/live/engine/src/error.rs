@@ -1,4 +1,4 @@
-//! The one error of every engine.
+//! The error type of every engine.
 //!
 //! The client loop decides by [`ErrorKind`]; each engine maps its own codes to a kind. The text is for
 //! people.
@@ -7,7 +7,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// What a failure means for a trial.
+/// Consequence of a failure for a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -17,23 +17,23 @@ pub enum ErrorKind {
     Retryable,
     /// The connection is lost; the session is of no further use.
     Disconnected,
-    /// The engine cannot be used as it is: no library, no server, no privilege, no such setting.
+    /// The engine cannot be used: no library, server, privilege or such setting.
     Refused,
     /// The place holds data that is not Crosspoint's and is not overwritten.
     NotOurs,
     /// A value that was never written was read, or a record is missing.
     Corruption,
-    /// Acknowledged data is gone after a crash.
+    /// Acknowledged data is lost after a crash.
     Lost,
 }
 
-/// Why an engine could not do what it was asked to.
+/// An engine's error.
 #[derive(Error)]
 pub enum EngineError {
     /// An operation failed with this operating-system error number. Costs no allocation.
     #[error("{}", std::io::Error::from_raw_os_error(*.0))]
     Os(i32),
-    /// Anything else.
+    /// Any other error.
     #[error("{0}")]
     Described(Box<Description>),
 }
@@ -47,7 +47,7 @@ pub struct Description {
     help: Option<String>,
 }
 
-/// Code recorded where an engine gives none.
+/// Code recorded if an engine gives none.
 const NO_CODE: i32 = -1;
 
 impl fmt::Display for Description {
@@ -93,13 +93,13 @@ impl EngineError {
         Self::described(ErrorKind::Disconnected, NO_CODE, reason)
     }
 
-    /// The engine cannot be used as it is; `help` says what to do about it.
+    /// The engine cannot be used; `help` says what to do about it.
     #[must_use]
     pub fn refused(reason: impl Into<String>, help: impl Into<String>) -> Self {
         Self::with_help(ErrorKind::Refused, reason.into(), help.into())
     }
 
-    /// The place holds somebody else's data; `help` says what to do about it.
+    /// The place holds foreign data; `help` says what to do about it.
     #[must_use]
     pub fn not_ours(reason: impl Into<String>, help: impl Into<String>) -> Self {
         Self::with_help(ErrorKind::NotOurs, reason.into(), help.into())
@@ -109,13 +109,13 @@ impl EngineError {
         Self::Described(Box::new(Description { kind, code: NO_CODE, reason, help: Some(help) }))
     }
 
-    /// Record number `record` is missing or is not what was written.
+    /// Record number `record` is missing or corrupt.
     #[must_use]
     pub fn corruption(record: u64, what: &str) -> Self {
         Self::described(ErrorKind::Corruption, NO_CODE, format!("record {record}: {what}"))
     }
 
-    /// `count` records are older than what was acknowledged under `durability`.
+    /// `count` records are older than acknowledged under `durability`.
     #[must_use]
     pub fn lost(count: u64, durability: &str) -> Self {
         let reason = format!(
@@ -124,7 +124,7 @@ impl EngineError {
         Self::described(ErrorKind::Lost, NO_CODE, reason)
     }
 
-    /// What it means for a trial.
+    /// Its consequence for a trial.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -133,7 +133,7 @@ impl EngineError {
         }
     }
 
-    /// The number that is recorded with a failed operation; -1 where the engine has none.
+    /// The number recorded with a failed operation; -1 if the engine gives none.
     #[must_use]
     pub fn code(&self) -> i32 {
         match self {
@@ -151,7 +151,7 @@ impl EngineError {
         }
     }
 
-    /// What to do about it, where that is known.
+    /// What to do about it, if known.
     #[must_use]
     pub fn help(&self) -> Option<&str> {
         match self {

@@ -1,8 +1,8 @@
 //! The engine contract, and the one client loop that drives any engine.
 //!
-//! [`Engine`] is what a database implements; [`KeyValueEngine`] and [`SqlEngine`] add the operation sets.
-//! [`Session`] is what the loop ([`drive`]) sees: operations submitted and completions collected, by static
-//! dispatch. Block I/O implements [`Session`] alone.
+//! A database implements [`Engine`] and an operation set, [`KeyValueEngine`] or [`SqlEngine`]. The loop
+//! ([`drive`]) sees a [`Session`]: operations submitted and completions collected, by static dispatch. Block
+//! I/O implements [`Session`] alone.
 
 mod contract;
 mod drive;

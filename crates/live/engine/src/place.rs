@@ -20,7 +20,7 @@ pub enum Flavour {
 /// Where a database is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
-    /// A directory, or a block device that an embedded engine has to itself.
+    /// A directory, or a block device owned by an embedded engine.
     Directory(PathBuf),
     /// A server.
     Server {
@@ -54,7 +54,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A password: goes through pipes to processes of ours, and is shown nowhere.
+/// A password: passed through pipes to our processes, never shown.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret(String);
 
@@ -65,7 +65,7 @@ impl Secret {
         Self(text)
     }
 
-    /// What it is.
+    /// The text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.0
@@ -83,9 +83,9 @@ impl fmt::Debug for Secret {
 pub struct Target {
     /// Where the server is.
     pub address: Address,
-    /// Who asks.
+    /// User name.
     pub user: String,
-    /// The database, if it is there already.
+    /// The database, if it exists already.
     pub database: Option<String>,
     /// Their password, if they have one.
     pub password: Option<Secret>,

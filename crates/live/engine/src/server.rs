@@ -1,4 +1,4 @@
-//! Servers: how the program makes, starts and reaches those of a SQL engine.
+//! Servers of SQL engines: how the program creates, starts and reaches them.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -15,7 +15,7 @@ pub trait Server: Send {
     /// Its process.
     fn process(&self) -> u32;
 
-    /// How it ended and its last words, if it has ended; waits up to `wait` for that.
+    /// How it ended and its last log lines, if it has ended; waits up to `wait`.
     fn obituary(&mut self, wait: Duration) -> Option<String>;
 
     /// Shuts it down in order.
@@ -25,10 +25,10 @@ pub trait Server: Send {
     fn stop(self: Box<Self>) -> Result<(), String>;
 }
 
-/// What the making of a server needs of the run.
+/// What creating a server needs from the run.
 #[derive(Clone, Copy)]
 pub struct Hosting<'a> {
-    /// What is made on the host is noted here first.
+    /// Everything created on the host is journaled here first.
     pub journal: &'a Journal,
     /// Set from outside: stop.
     pub stop: &'a AtomicBool,
@@ -37,7 +37,7 @@ pub struct Hosting<'a> {
 /// Where and how a private server runs.
 #[derive(Clone, Copy)]
 pub struct PrivateServer<'a> {
-    /// Directory that [`ServerVerbs::make`] made.
+    /// Directory created by [`ServerVerbs::make`].
     pub place: &'a Path,
     /// Its log.
     pub log: &'a Path,
@@ -51,26 +51,26 @@ pub struct PrivateServer<'a> {
 pub struct Reached {
     /// The database on it.
     pub place: Place,
-    /// Variables that the job changes, as they were: already noted in the journal.
+    /// Original values of the variables that the job changes, already in the journal.
     pub before: Vec<(String, String)>,
-    /// Keeps other runs off it until dropped.
+    /// Excludes other runs until dropped.
     pub held: Box<dyn Send>,
 }
 
-/// What a SQL engine's servers can be asked for. All functions of one engine.
+/// Functions for a SQL engine's servers.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerVerbs {
-    /// Looks for what a job's server lacks; starts nothing that the study names.
+    /// Checks a job's server without starting anything that the study names.
     pub look: fn(&SqlJob) -> Result<(), EngineError>,
     /// Checks that a job's server, private or the user's, can be used.
     pub check: fn(&SqlJob) -> Result<(), EngineError>,
-    /// Makes the directory of a job's private server.
+    /// Creates the directory of a job's private server.
     pub make: fn(&SqlJob, &Path, Hosting<'_>) -> Result<(), EngineError>,
     /// Starts a job's private server, with its database.
     pub start: Start,
-    /// Reaches the server of the user's that the job's dsn names, and notes what the job will change there.
+    /// Reaches the user's server named by the job's dsn, and journals what the job will change.
     pub reach: fn(&SqlJob, &str, &Journal) -> Result<Reached, EngineError>,
-    /// Sets a variable of a server supplied by the user back; takes its dsn, name and value.
+    /// Restores a variable of the user's server; takes its dsn, name and value.
     pub restore: fn(&str, &str, &str) -> Result<(), String>,
     /// Cache of a job, once the bytes of its tables' pages are known.
     pub pool: fn(&SqlJob, Option<u64>) -> Bytes,

@@ -1,6 +1,6 @@
-//! What the client loop needs of an engine: operations submitted, completions collected.
+//! The client loop's interface to an engine: operations submitted, completions collected.
 //!
-//! As fio's `queue` and `getevents`: an engine answers at once, later, or is full, so that synchronous and
+//! Like fio's `queue` and `getevents`: an engine completes at once, later, or is full, so synchronous and
 //! asynchronous engines share one loop.
 
 use stats::Recorded;
@@ -12,21 +12,21 @@ use crate::EngineError;
 /// How an operation ended: the bytes that it moved, or why it failed.
 pub type Ended = Result<u32, EngineError>;
 
-/// What became of a submitted operation.
+/// Result of submitting an operation.
 #[derive(Debug)]
 pub enum Submit {
-    /// It has ended.
+    /// It has completed.
     Done(Ended),
     /// It is in flight; [`Session::poll`] reports its end.
     Queued,
-    /// Nothing was submitted: submit the same operation again after a completion.
+    /// Not submitted: submit the same operation again after a completion.
     Full,
 }
 
-/// An operation in flight that has ended.
+/// A completed operation.
 #[derive(Debug)]
 pub struct Completion {
-    /// Which one.
+    /// Its ID.
     pub id: OpId,
     /// How it ended.
     pub ended: Ended,
@@ -37,16 +37,16 @@ pub struct Completion {
 pub struct Wait {
     /// Time until the next operation is due; none: only a completion leads on.
     pub due_in: Option<Nanos>,
-    /// Length of an interval of the trial: whoever can wake up earlier returns after it.
+    /// Interval length of the trial: return after it if possible.
     pub interval: Nanos,
 }
 
 /// One client thread's access to an engine.
 pub trait Session {
-    /// What it can do.
+    /// Its operations.
     type Op: Recorded;
 
-    /// Operations that can be in flight; those of a synchronous session never are.
+    /// Maximum operations in flight; a synchronous session never has any.
     fn capacity(&self) -> usize {
         0
     }
@@ -54,16 +54,16 @@ pub trait Session {
     /// Starts an operation. `issue.id` is unique among those in flight and below [`Session::capacity`].
     fn submit(&mut self, issue: &Issue<Self::Op>) -> Submit;
 
-    /// Appends operations that have ended to `done`, in any order; may return without one.
+    /// Appends completed operations to `done`, in any order; may return without one.
     ///
     /// # Errors
-    /// When nothing can be collected any more; the trial ends.
+    /// If nothing can be collected any more; the trial ends.
     fn poll(&mut self, wait: Wait, done: &mut Vec<Completion>) -> Result<(), EngineError> {
         let _ = (wait, done);
         Ok(())
     }
 
-    /// Verifies the data of an operation that ended well, after its time was taken.
+    /// Verifies the data of a completed operation, after its time was taken.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Corruption`].
@@ -79,7 +79,7 @@ pub trait Session {
         Nanos::from_micros(120)
     }
 
-    /// Whether operations in flight may be left behind when the trial is over; else their ends are awaited.
+    /// Whether operations in flight may be abandoned at the end of the trial; otherwise they are awaited.
     fn abandons(&self) -> bool {
         false
     }

@@ -1,7 +1,7 @@
-//! A measured trial: its client threads, their common start, and what they leave as one result.
+//! A measured trial: its client threads, their common start, and their merged result.
 //!
-//! All clients open their sessions, then start together at one origin of time. A thread that cannot start is
-//! counted all the same, so that none waits for ever.
+//! All clients open their sessions, then start together at one time origin. A thread that cannot start still
+//! counts, so none waits forever.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,21 +14,21 @@ use workload::Workload;
 
 use crate::EngineError;
 
-/// Phases of a trial and what ends it.
+/// Phases and end conditions of a trial.
 #[derive(Debug, Clone)]
 pub struct TrialSpec {
     /// Phases and interval.
     pub timeline: Timeline,
     /// End the trial at the first failed operation that is not retried.
     pub stop_on_error: bool,
-    /// End the trial when one thread had this many failures.
+    /// Failures of one thread that end the trial.
     pub failures_max: Option<u32>,
     /// End the trial when an operation is issued this long after it was due.
     pub max_lag: Option<Nanos>,
 }
 
-/// What the client threads of one trial share. Operations touch it by one relaxed load at most; it is
-/// written only when something fails or ends.
+/// State shared by the client threads of a trial. Operations touch it by one relaxed load at most; it is
+/// written only on failures and at the end.
 #[derive(Debug)]
 pub struct Trial<'a> {
     pub(crate) spec: &'a TrialSpec,
@@ -67,7 +67,7 @@ impl Trial<'_> {
         }
     }
 
-    /// A client has ended; background load ends with the last of the others.
+    /// A client has ended; background load ends with the last other client.
     pub(crate) fn left(&self, background: bool) {
         if !background && self.foreground.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.end();
@@ -156,7 +156,7 @@ impl Drop for Seat<'_> {
     }
 }
 
-/// What one client thread leaves.
+/// Result of one client thread.
 #[derive(Debug)]
 pub struct ClientEnd<W> {
     pub(crate) recording: Recording,
@@ -182,9 +182,9 @@ pub struct Starter<F> {
 /// Reads counters at an instant of the trial.
 pub type Watch<'a> = &'a mut (dyn FnMut(Nanos) -> Vec<Counter> + Send);
 
-/// What a trial needs from outside.
+/// Environment of a trial.
 pub struct Setting<'a> {
-    /// Phases and what ends it.
+    /// Phases and end conditions.
     pub spec: &'a TrialSpec,
     /// Stop requests, progress and the journal.
     pub control: &'a Control<'a>,
@@ -199,16 +199,16 @@ pub const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 
 type Left<W, T> = Result<(ClientEnd<W>, T), EngineError>;
 
-/// A trial that has ended.
+/// A finished trial.
 #[derive(Debug)]
 pub struct Finished<T> {
-    /// What was recorded.
+    /// Its result.
     pub result: TrialResult,
     /// Transactions that the engine rolled back and that were retried.
     pub retried: u64,
     /// Largest share of its time that a client thread spent on a CPU.
     pub busy: f64,
-    /// What else each thread returned, in order.
+    /// Other return values of the threads, in order.
     pub left: Vec<T>,
 }
 
@@ -268,7 +268,7 @@ where
     Ok(Finished { result, retried, busy, left: others })
 }
 
-/// Starts the threads, lets them begin together, and joins them and the sampler.
+/// Starts the threads together, and joins them and the sampler.
 fn threads<W, T, F>(
     trial: &Trial<'_>,
     ready: &(dyn Fn() + Sync),
@@ -290,7 +290,7 @@ where
             let seat = Seat { trial, number, background, started: false };
             match std::thread::Builder::new().spawn_scoped(scope, move || body(seat)) {
                 Ok(thread) => threads.push(thread),
-                // The closure and its seat are gone: that ended the trial and was counted.
+                // Dropping the closure and its seat ended the trial and counted the thread.
                 Err(error) => {
                     let reason = format!("{error}; {number} threads are running");
                     refused = Some(EngineError::failed("client", "start a thread", reason));

@@ -1,4 +1,4 @@
-//! The block device under a path: its name, its counters and its queue settings, from sysfs.
+//! The block device under a path: name, counters and queue settings, from sysfs.
 //!
 //! Invariant: a path without a block device (tmpfs, overlay, network) gives `None`.
 
@@ -10,7 +10,7 @@ use stats::DiskCounters;
 
 use crate::first_line;
 
-/// A block device that the kernel knows.
+/// A block device of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockDevice {
     /// Kernel name, such as `nvme0n1p2`.
@@ -38,7 +38,7 @@ impl BlockDevice {
         Some(Self { name, sysfs })
     }
 
-    /// The whole disk, when this is a partition of one.
+    /// The whole disk of a partition.
     #[must_use]
     pub fn whole(&self) -> Self {
         let parent = self.sysfs.parent().filter(|_| self.sysfs.join("partition").exists());
@@ -92,7 +92,7 @@ impl BlockDevice {
         ["device/serial", "serial"].iter().find_map(|name| first_line(whole.join(name)))
     }
 
-    /// What it is made of: the file of a loop device, the devices below one of LVM, RAID or encryption.
+    /// Its parts: the file of a loop device, the devices below LVM, RAID or encryption.
     #[must_use]
     pub fn made_of(&self) -> Vec<PathBuf> {
         let whole = self.whole().sysfs;

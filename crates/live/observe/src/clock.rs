@@ -1,8 +1,8 @@
-//! The clock of a trial: one origin for all that is timed in it.
+//! The clock of a trial: one time origin.
 //!
-//! Where the kernel keeps its own time by the processor's counter, the counter is read directly, and its
-//! rate measured once a process against the kernel's clock; elsewhere that one is read. Invariants: it
-//! never goes back; a trial whose clock and the kernel's come apart can say so.
+//! If the kernel's clock source is the time-stamp counter, it is read directly, with its rate measured once
+//! per process against the kernel's clock; otherwise that is read. Invariants: it never goes back; a trial
+//! whose clock deviates from the kernel's can tell.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use units::Nanos;
 
 use crate::first_line;
 
-/// Time since it was started. A copy has the same origin. The counter is read in half the time of the
-/// kernel's clock and lets the processor continue meanwhile: drivers read it once an operation.
+/// Time since a start; copies share the origin. The counter takes half the time of the kernel's clock and
+/// does not serialize: drivers read it once per operation.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     /// None: the kernel's clock is read.
     counter: Option<Counter>,
-    /// What was read at the origin, in what is read.
+    /// Reading at the origin.
     origin: u64,
     /// The kernel's clock before and after the origin, ns.
     kernel: (u64, u64),
@@ -31,15 +31,13 @@ struct Counter {
     scale: u64,
 }
 
-/// Time over which the counter's rate is measured: readings are right to 50 ns, so the rate to 3 parts in a
-/// million.
+/// Time over which the counter's rate is measured: readings are accurate to 50 ns, so the rate to 3 ppm.
 const CALIBRATED_OVER: Duration = Duration::from_millis(20);
-/// Readings of which the one that was least interrupted counts.
+/// Readings, of which the least interrupted one is used.
 const READINGS: usize = 64;
 
 impl Counter {
-    /// The least interrupted readings count: a rate from whichever came last was up to half a percent off on
-    /// a busy host.
+    /// Uses the least interrupted readings: with the last ones the rate was up to 0.5 % off on a busy host.
     fn calibrated() -> Self {
         let from = together();
         std::thread::sleep(CALIBRATED_OVER);
@@ -68,7 +66,7 @@ fn together() -> (u64, u64) {
     (0..READINGS).map(reading).min().map_or((0, 0), |(_, both)| both)
 }
 
-/// What the kernel calls the counter that we read, where it found it constant and equal on all processors.
+/// The kernel's name of the counter, if it is constant and synchronized.
 const COUNTER: &str = "tsc";
 
 /// The counter, without a fence.
@@ -79,13 +77,13 @@ fn ticks() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// No other processor's kernel has a clock source of that name.
+/// Other architectures have no clock source of that name.
 #[cfg(not(target_arch = "x86_64"))]
 fn ticks() -> u64 {
     monotonic()
 }
 
-/// So much of a trial may lie between both clocks.
+/// Largest relative deviation of the clocks in a trial.
 const APART: f64 = 0.001;
 
 impl Clock {
@@ -103,7 +101,7 @@ impl Clock {
         counter();
     }
 
-    /// What it shows.
+    /// The current time.
     #[inline]
     #[must_use]
     pub fn now(self) -> Nanos {
@@ -113,13 +111,13 @@ impl Clock {
         })
     }
 
-    /// Why its times are not to be believed, if so: the kernel's clock says that another time has passed.
+    /// Why its times are unreliable, if they deviate from the kernel's clock.
     #[must_use]
     pub fn trouble(self) -> Option<String> {
         let before = monotonic();
         let ours = self.now();
         let after = monotonic();
-        // However long the thread was interrupted between two readings, what passed lies between these.
+        // However long the thread was interrupted between two readings, the true time lies between these.
         let least = Nanos(before.saturating_sub(self.kernel.1));
         let most = Nanos(after.saturating_sub(self.kernel.0));
         apart(ours, (least, most)).then(|| {
@@ -131,13 +129,13 @@ impl Clock {
     }
 }
 
-/// Whether what passed by one clock cannot have passed by the other, where it was `least` to `most`.
+/// Whether a time by one clock is impossible by the other, where it was `least` to `most`.
 fn apart(ours: Nanos, (least, most): (Nanos, Nanos)) -> bool {
     let ours = ours.get() as f64;
     ours < least.get() as f64 * (1.0 - APART) || ours > most.get() as f64 * (1.0 + APART)
 }
 
-/// The processor's counter, if the kernel keeps its own time by it.
+/// The time-stamp counter, if it is the kernel's clock source.
 fn counter() -> Option<Counter> {
     static KNOWN: OnceLock<Option<Counter>> = OnceLock::new();
     let relied_on = || {
@@ -147,7 +145,7 @@ fn counter() -> Option<Counter> {
     *KNOWN.get_or_init(|| relied_on().then(Counter::calibrated))
 }
 
-/// Nanoseconds of the kernel's clock that never goes back.
+/// The kernel's monotonic clock, nanoseconds.
 #[inline]
 fn monotonic() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);

@@ -1,7 +1,7 @@
-//! How a running trial is stopped, and how it says where it is.
+//! Stopping a running trial, and reporting its progress.
 //!
-//! Drivers touch it once an interval, never once an operation. Invariant: sending progress never blocks;
-//! when nobody keeps up, messages are dropped.
+//! Drivers use it once per interval, never per operation. Invariant: sending progress never blocks; messages
+//! are dropped if nobody keeps up.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -10,40 +10,40 @@ use serde::{Deserialize, Serialize};
 use stats::{Recorder, Recording, Summary};
 use units::Nanos;
 
-/// An interval that one client has ended.
+/// An ended interval of one client.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Client thread, from 0.
     pub client: u32,
-    /// What was in the interval.
+    /// Summary of the interval.
     pub summary: Summary,
 }
 
-/// The line between a trial's driver and whoever watches it.
+/// The channel between a trial's driver and its watcher.
 #[derive(Debug, Clone)]
 pub struct Control<'a> {
     /// Set from outside: finish the interval, then stop.
     pub stop: &'a AtomicBool,
     /// Where intervals are reported.
     pub progress: Option<SyncSender<Progress>>,
-    /// Where they are kept while a long trial runs.
+    /// Stores ended intervals while a long trial runs.
     pub keep: Option<&'a dyn Keep>,
 }
 
-/// Keeps intervals that have ended outside of memory, so that a kill does not lose them.
+/// Stores ended intervals outside of memory, to survive a kill.
 ///
-/// What is kept of a trial is whole: of no interval what some clients have handed on and others not yet.
+/// Invariant: the stored part of a trial is complete for all clients.
 pub trait Keep: std::fmt::Debug + Sync {
     /// This many clients will hand on.
     fn expect(&self, clients: u32);
-    /// Takes what a client has ended, up to the end of the last of it; never blocks.
+    /// Takes a client's ended intervals; never blocks.
     fn keep(&self, client: u32, ended: Recording);
-    /// A client has ended, and has handed on all intervals that it ended.
+    /// A client has ended, and has handed over all of its intervals.
     fn left(&self, client: u32);
-    /// Gives back all that it has taken; called once, when the clients have ended.
+    /// Returns everything that it stored; called once, when the clients have ended.
     ///
     /// # Errors
-    /// Why some of it cannot be given back, in words.
+    /// Why a part cannot be returned, in words.
     fn take_back(&self) -> Result<Recording, String>;
 }
 
@@ -59,8 +59,8 @@ impl Control<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Hands on what the recorder of `client` has of ended intervals, from time to time; not all clients at
-    /// the same instant, where hundreds would encode their histograms in each other's way.
+    /// Hands over ended intervals of a client's recorder from time to time; staggered, because hundreds of
+    /// clients would encode histograms at the same instant.
     #[inline]
     pub fn keep(&self, recorder: &mut Recorder, client: u32, now: Nanos) {
         let Some(keep) = self.keep else { return };
@@ -72,14 +72,14 @@ impl Control<'_> {
         }
     }
 
-    /// Says how many clients will hand on; before any of them does.
+    /// Announces the number of clients, before they begin.
     pub fn expect(&self, clients: u32) {
         if let Some(keep) = self.keep {
             keep.expect(clients);
         }
     }
 
-    /// Hands on the rest of what a client has ended that will record nothing more.
+    /// Hands over the rest of a client that has ended.
     pub fn leave(&self, recorder: &mut Recorder, client: u32, now: Nanos) {
         let Some(keep) = self.keep else { return };
         if let Some(ended) = recorder.take_ended(now, Nanos::ZERO) {
@@ -88,7 +88,7 @@ impl Control<'_> {
         keep.left(client);
     }
 
-    /// Adds what was handed on to what the clients still had; what is to be said of it.
+    /// Merges the stored intervals into the recording; returns a note, if any.
     #[must_use]
     pub fn take_back(&self, recording: &mut Recording) -> Option<String> {
         match self.keep?.take_back() {
@@ -100,10 +100,10 @@ impl Control<'_> {
         }
     }
 
-    /// Tells of an ended interval; never blocks.
+    /// Reports an ended interval; never blocks.
     pub fn tell(&self, client: u32, summary: Summary) {
         if let Some(progress) = &self.progress {
-            // A full channel means that nobody is reading: nothing is lost but a progress line.
+            // A full channel means that nobody is reading: only progress is lost.
             let _ = progress.try_send(Progress { client, summary });
         }
     }

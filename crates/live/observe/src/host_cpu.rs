@@ -1,7 +1,7 @@
-//! How busy all CPUs of this host are: ours and everybody else's.
+//! CPU use of this host: ours and others'.
 //!
-//! Invariant: time of a hypervisor's other guests (steal) counts as busy, for it is not ours. What it is
-//! not: a view into a container; it is the whole host that competes for the device's interrupts.
+//! Invariant: steal time counts as busy by others. It covers the whole host, not a container, because all of
+//! it competes for the device.
 
 use std::fs;
 
@@ -14,13 +14,13 @@ pub struct HostCpu {
     idle: u64,
 }
 
-/// Processors that this process may use, at least 1.
+/// CPUs that this process may use, at least 1.
 #[must_use]
 pub fn cpus() -> u32 {
     std::thread::available_parallelism().map_or(1, |count| count.get() as u32)
 }
 
-/// Cores that the processors belong to which this process may use, and whether it may use two of one.
+/// Cores of the CPUs that this process may use, and whether it may use two threads of one.
 #[must_use]
 pub fn cores() -> (u32, bool) {
     let own = crate::scheduling::allowed();
@@ -32,13 +32,13 @@ pub fn cores() -> (u32, bool) {
     cores.sort_unstable();
     let twice = cores.windows(2).any(|pair| pair[0] == pair[1]);
     cores.dedup();
-    // A quota of a control group may be less than the processors are.
+    // A control group's quota may be smaller.
     let count = u32::try_from(cores.len()).unwrap_or(1).clamp(1, cpus().max(1));
     (count, twice)
 }
 
 impl HostCpu {
-    /// Reads `/proc/stat`; zeros where there is none.
+    /// Reads `/proc/stat`; zeros if it is missing.
     #[must_use]
     pub fn now() -> Self {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
@@ -51,8 +51,8 @@ impl HostCpu {
         Self { busy: all - idle, idle }
     }
 
-    /// Share of all CPUs that was busy since `earlier`, 0 to 1, and the same without `own` CPU time over
-    /// `wall` time; `None` when no time has passed.
+    /// Busy share of all CPUs since `earlier`, 0 to 1, and the same without `own` CPU time over `wall` time;
+    /// `None` if no time has passed.
     #[must_use]
     pub fn busy_since(&self, earlier: &Self, own: Nanos, wall: Nanos) -> Option<(f64, f64)> {
         let busy = self.busy.saturating_sub(earlier.busy) as f64;

@@ -1,15 +1,15 @@
-//! Threads that the kernel made to carry out io_uring requests which a target cannot take without
-//! waiting ("punted" requests): zram, brd and md are such targets.
+//! Kernel worker threads for io_uring requests that a target cannot take without blocking: on zram, brd and
+//! md, for example.
 //!
-//! They belong to this process, and so does their CPU; tools that count the submitting thread alone miss
-//! it. Invariant: only threads of this process.
+//! They belong to this process, and so does their CPU time, which tools that count the submitting thread
+//! alone miss. Invariant: only threads of this process.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use units::Nanos;
 
-/// What the kernel calls such a thread.
+/// The kernel's name of such a thread.
 const NAME: &str = "iou-wrk-";
 
 /// CPU of each worker thread by its id.
@@ -17,7 +17,7 @@ const NAME: &str = "iou-wrk-";
 pub struct IoWorkers(BTreeMap<u32, Nanos>);
 
 impl IoWorkers {
-    /// Those that are there now. Costs a few system calls a thread of this process.
+    /// The current threads. Costs a few system calls per thread of this process.
     #[must_use]
     pub fn now() -> Self {
         let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
@@ -33,7 +33,7 @@ impl IoWorkers {
         Self(tasks.filter_map(worker).collect())
     }
 
-    /// These and those of `other`; of a thread that both have, the later.
+    /// Merges with `other`; the later reading of a thread wins.
     pub fn join(&mut self, other: &Self) {
         for (id, cpu) in &other.0 {
             let mine = self.0.entry(*id).or_default();
@@ -41,7 +41,7 @@ impl IoWorkers {
         }
     }
 
-    /// How many there are that were not there before or worked since, and their CPU since.
+    /// Number of threads that are new or worked since, and their CPU time since.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> (usize, Nanos) {
         let mut active = 0;

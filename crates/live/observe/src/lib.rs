@@ -1,6 +1,6 @@
-//! What a trial costs the host, and what the host is.
+//! What a trial costs the host, and facts of the host.
 //!
-//! [`usage`] is read before and after a trial; [`Provenance`] once a run. Invariant: what cannot be read is
+//! [`usage`] is read before and after a trial; [`Provenance`] once per run. Invariant: unreadable facts are
 //! "unknown", never a guess.
 
 mod block_device;

@@ -1,6 +1,6 @@
-//! What the host is: enough to explain a figure years later.
+//! Facts of the host: enough to explain a figure years later.
 //!
-//! Invariant: a fact that cannot be read is the word "unknown".
+//! Invariant: an unreadable fact is the word "unknown".
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -29,9 +29,9 @@ pub struct Provenance {
     pub cpus: String,
     /// Frequency governor.
     pub governor: String,
-    /// What the kernel keeps time with.
+    /// The kernel's clock source.
     pub clock_source: String,
-    /// Memory in all.
+    /// Total memory.
     pub memory: String,
     /// Whether a hypervisor is below.
     pub virtualised: String,
@@ -49,7 +49,7 @@ pub struct StorageFacts {
     pub file_system: String,
     /// Mount options.
     pub mount_options: String,
-    /// Kernel name of the device.
+    /// Facts of the storage under a path.
     pub device: String,
     /// The maker's name of it.
     pub device_model: String,
@@ -82,7 +82,7 @@ pub fn memory_available() -> Option<Bytes> {
 }
 
 impl Provenance {
-    /// Reads the facts. `tool` and `build` come from the caller, who was built.
+    /// Reads the facts. `tool` and `build` come from the caller.
     #[must_use]
     pub fn read(tool: &str, build: &str) -> Self {
         let kernel = ["ostype", "osrelease", "version"]
@@ -131,18 +131,18 @@ impl Provenance {
 }
 
 impl StorageFacts {
-    /// Reads the facts about what is under `path`.
+    /// Reads the facts of the storage under `path`.
     #[must_use]
     pub fn read(path: &Path) -> Self {
         let is_device = fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device());
-        // The directory of device files says nothing of the device.
+        // The directory of device files says nothing about the device.
         let mount = if is_device {
             Some(("none (the device itself)".to_owned(), "none".to_owned()))
         } else {
             mount_of(path)
         };
         let device = BlockDevice::under(path);
-        // What a journal costs is a difference of file systems, and no option of the mount.
+        // A journal is a property of the file system, not a mount option.
         let bare = |kind: &str| kind == "ext4" && !has_journal(device.as_ref());
         let mount = mount.map(|(kind, options)| match bare(&kind) {
             true => (format!("{kind} without a journal"), options),
@@ -178,12 +178,12 @@ impl StorageFacts {
     }
 }
 
-/// Whether the ext4 on a device has a journal: its thread has a folder of statistics. Taken for granted where
-/// the device is not known, or nothing has one that could be seen.
+/// Whether the ext4 on a device has a journal: its thread has a folder of statistics. Assumed if the device
+/// is unknown, or no statistics are visible.
 fn has_journal(device: Option<&BlockDevice>) -> bool {
     let Some(device) = device else { return true };
     let Ok(entries) = fs::read_dir("/proc/fs/jbd2") else { return true };
-    // Of a partition the name begins with its disk's.
+    // A partition's name begins with its disk's.
     let mut names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.any(|name| name.starts_with(&device.name))
 }

@@ -1,7 +1,6 @@
-//! A database's own counters over time, next to what its clients see.
+//! Samples of a database's counters over time, next to its clients' results.
 //!
-//! Invariants: samples carry the clients' time; sums become rates over the time that passed. What it is
-//! not: in any client's way; it has a thread of its own.
+//! Invariants: samples carry the clients' time; totals become rates. Runs on a separate thread.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -13,10 +12,10 @@ use units::Nanos;
 
 use crate::Clock;
 
-/// Something that is counted.
+/// A counter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Counter {
-    /// What it is, with its unit.
+    /// Its name with the unit.
     pub name: &'static str,
     /// Its value now.
     pub value: f64,
@@ -27,8 +26,8 @@ pub struct Counter {
 /// The first reading is so soon after the clients began.
 const ORIGIN_WITHIN: Duration = Duration::from_millis(2);
 
-/// Reads counters every `every` from when `clock` was started, once it is, until `done`: values, and of sums
-/// the rate since the sample before. Returns at once with nothing when nothing is counted.
+/// Reads counters every `every` from the start of `clock` until `done`: values, and rates of totals since the
+/// previous sample. Returns at once if there are none.
 pub fn sample(
     read: &mut dyn FnMut(Nanos) -> Vec<Counter>,
     every: Duration,
@@ -40,7 +39,7 @@ pub fn sample(
     if before.is_empty() {
         return samples;
     }
-    // Whoever waits for others to begin counts meanwhile: rates begin with the clients.
+    // Counters run while clients wait for the start: rates begin with the clients.
     let clock = loop {
         match clock.get() {
             Some(clock) => break *clock,
@@ -83,7 +82,7 @@ fn values(counters: &[Counter]) -> BTreeMap<&'static str, f64> {
 pub fn watch_process(process: u32) -> Vec<Counter> {
     let mut out = Vec::new();
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The second field is the command in parentheses and may hold spaces; count from its end.
+    // The second field is the command in parentheses and may contain spaces; count from its end.
     let fields: Vec<&str> =
         stat.rsplit_once(')').map_or_else(Vec::new, |(_, rest)| rest.split_whitespace().collect());
     let ticks = |place: usize| fields.get(place).and_then(|text| text.parse::<f64>().ok());

@@ -7,16 +7,15 @@ use std::os::unix::fs::FileExt;
 
 use units::Nanos;
 
-/// Makes this thread run only where nothing else wants to (`SCHED_IDLE`): who is woken by it on its
-/// processor stays there and continues at once, instead of moving to one that must be woken first. Refused,
-/// it changes nothing.
+/// Runs this thread only on otherwise idle CPUs (`SCHED_IDLE`): a client that it wakes on its CPU stays there
+/// and continues at once, instead of moving to one that must be woken first. No effect if refused.
 pub fn give_way() {
     set_policy(libc::SCHED_IDLE);
 }
 
-/// Makes this thread run soon when it wants to, as far as its user may: the usual policy, before others, and
-/// in turns so short that it need not wait for the end of theirs (Linux 6.12). For one that others wait for.
-/// Refused, it changes the policy alone. Real time would be sooner, and keeps those who ask from asking.
+/// Gives this thread priority, as far as its user may: the normal policy, a low nice value, and slices short
+/// enough to preempt (Linux 6.12). For a thread that others wait for. If refused, only the policy changes.
+/// Real-time priority would be sooner, but starve the clients.
 pub fn go_first() {
     set_policy(libc::SCHED_OTHER);
     for nice in [FIRST, 0] {
@@ -33,9 +32,9 @@ pub fn go_first() {
     }
 }
 
-/// Nice value of one that goes first.
+/// Nice value with priority.
 const FIRST: libc::c_int = -15;
-/// The shortest turn that the kernel gives.
+/// The kernel's shortest slice.
 const SHORTEST_TURN: Nanos = Nanos::from_micros(100);
 
 /// `struct sched_attr` (sched_setattr(2)); zeros: the usual policy.
@@ -58,14 +57,14 @@ fn set_policy(policy: libc::c_int) {
     unsafe { libc::sched_setscheduler(0, policy, &raw const none) };
 }
 
-/// What a thread has done with its time.
+/// How a thread spent its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ThreadTimes {
     /// It ran.
     pub ran: Nanos,
     /// It wanted to run, and did not.
     pub waited: Nanos,
-    /// How often it was given a processor.
+    /// Number of times it got a CPU.
     pub turns: u64,
 }
 
@@ -91,7 +90,7 @@ impl ThreadTimes {
     }
 }
 
-/// The times of one thread, for whoever asks (`/proc/PID/task/TID/schedstat`, proc(5)).
+/// The times of one thread, readable by any (`/proc/PID/task/TID/schedstat`, proc(5)).
 #[derive(Debug)]
 pub struct ThreadClock(Option<File>);
 
@@ -102,8 +101,7 @@ impl ThreadClock {
         Self(File::open("/proc/thread-self/schedstat").ok())
     }
 
-    /// Times since the thread began; none once it has ended, or where the kernel does not say. Allocates
-    /// nothing.
+    /// Times since the thread began; `None` once it has ended, or if the kernel has none. Allocates nothing.
     #[must_use]
     pub fn times(&self) -> Option<ThreadTimes> {
         let mut text = [0u8; 96];
@@ -115,7 +113,7 @@ impl ThreadClock {
     }
 }
 
-/// Processors that this thread may use.
+/// CPUs that this thread may use.
 pub(crate) fn allowed() -> Vec<usize> {
     // SAFETY: a cpu_set_t is plain data; all zero is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };

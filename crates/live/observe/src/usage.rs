@@ -1,7 +1,7 @@
 //! CPU time, context switches, page faults and block counts of this process.
 //!
-//! The process is counted whole: io_uring worker threads belong to it, so their CPU is included, which
-//! per-thread accounting misses. Invariant: counters never decrease, so `since` is exact.
+//! The whole process is counted, including io_uring worker threads, which per-thread accounting misses.
+//! Invariant: counters never decrease, so `since` is exact.
 
 use stats::Usage;
 
@@ -11,7 +11,7 @@ pub fn usage() -> Usage {
     read(libc::RUSAGE_SELF)
 }
 
-/// Reads the counters of the calling thread alone. Costs a system call.
+/// Reads the counters of the calling thread. Costs a system call.
 #[must_use]
 pub fn thread_usage() -> Usage {
     read(libc::RUSAGE_THREAD)

@@ -1,8 +1,7 @@
-//! How long a sleeping thread takes to run again on this host: after an interrupt, and when another thread
-//! wakes it on the same or another processor.
+//! Wake-up latency of a sleeping thread on this host: after an interrupt, and by another thread on the same
+//! or another CPU.
 //!
-//! Invariants: needs no privileges; the affinity of the calling thread is not changed, for all is done on
-//! threads of its own.
+//! Invariants: needs no privileges; runs on its own threads, so the caller's affinity is unchanged.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -13,18 +12,18 @@ use units::Nanos;
 use crate::scheduling::allowed;
 use crate::thread_usage;
 
-/// Sleeps after which the overshoot is read.
+/// Number of sleeps whose overshoot is read.
 const SLEEPS: usize = 1_000;
 /// Length of one: long enough for an idle processor to rest.
 const SLEEP: Nanos = Nanos::from_micros(60);
 /// Round trips of two threads.
 const ROUNDS: u32 = 10_000;
 
-/// Overshoots of sleeps, sorted: interrupt, leaving idle, and getting a processor; and the CPU time that
-/// one sleep with its wake-up takes. Takes about 0.1 s.
+/// Sorted overshoots of sleeps (interrupt, leaving idle, getting a CPU), and the CPU time of one sleep. Takes
+/// about 0.1 s.
 ///
 /// # Errors
-/// When no thread can be made.
+/// If no thread can be started.
 pub fn interrupt_wake_ups() -> io::Result<(Vec<Nanos>, Nanos)> {
     let thread = std::thread::Builder::new().spawn(|| {
         // SAFETY: changes the timer slack of this thread alone; refused, sleeps are as inexact as usual.
@@ -38,7 +37,7 @@ pub fn interrupt_wake_ups() -> io::Result<(Vec<Nanos>, Nanos)> {
     Ok(thread.join().unwrap_or_default())
 }
 
-/// How much later than after [`SLEEP`] this thread ran again.
+/// How much later than [`SLEEP`] this thread ran again.
 fn overshoot() -> Nanos {
     let due = monotonic() + SLEEP;
     let second = 1_000_000_000;
@@ -65,11 +64,11 @@ fn monotonic() -> Nanos {
     Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
-/// Mean time from waking a thread to its running, half of a round trip: on the same processor, and on
-/// another one, where this process may use two.
+/// Mean time from waking a thread to its running, half of a round trip: on the same CPU, and on another one
+/// if this process may use two.
 ///
 /// # Errors
-/// When threads or events cannot be made.
+/// If threads or events cannot be created.
 pub fn handed_wake_ups() -> io::Result<(Nanos, Option<Nanos>)> {
     let cpus = allowed();
     let first = cpus.first().copied().unwrap_or(0);

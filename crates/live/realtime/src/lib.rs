@@ -1,14 +1,14 @@
-//! Device models by the wall clock: the driver of everything that is emulated live.
+//! Device models by the wall clock, for live emulation.
 //!
-//! The model receives the instant at which each request arrives and is advanced when something is due; it
-//! cannot tell this driver from the one of virtual time. What a request takes is decided by the model
-//! alone; how late its completion is delivered is the front end's own error, and is measured there.
+//! The model receives the arrival time of each request and is advanced when something is due; it cannot
+//! distinguish this driver from virtual time. The model alone decides the time of a request; the delay of its
+//! delivery is the front end's error, measured there.
 //!
-//! A front end waits for requests and for time at once: it asks how long nothing will be due
+//! A front end waits for requests and time at once: it asks how long nothing will be due
 //! ([`RealTime::left`]), waits for that long or for a request, and takes what is due.
 //!
-//! Invariants: instants given to the model never decrease; a completion is delivered once, and never
-//! earlier than the lead before its time.
+//! Invariants: times given to the model never decrease; a completion is delivered once, and never earlier
+//! than the lead before its time.
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +25,7 @@ pub struct RealTime<D> {
     last: Nanos,
     /// Device time passes this many times slower than the clock.
     scale: u32,
-    /// Completions are handed out so much before their time, in device time.
+    /// How early completions are delivered, in device time.
     lead: Nanos,
 }
 
@@ -45,13 +45,12 @@ impl<D: Device> RealTime<D> {
         Self { scale, ..self }
     }
 
-    /// From now on completions are handed out so much of the clock's time early: what the way to the client
-    /// and back takes anyway.
+    /// Sets how early completions are delivered, in wall time: the overhead of reaching the client and back.
     pub fn lead_by(&mut self, lead: Nanos) {
         self.lead = Nanos(lead.get() / u64::from(self.scale));
     }
 
-    /// Another device in its place, idle, whose time begins now.
+    /// Replaces the device by an idle one whose time begins now.
     pub fn replace(&mut self, device: D) {
         (self.device, self.origin, self.last) = (device, Instant::now(), Nanos::ZERO);
     }
@@ -61,20 +60,19 @@ impl<D: Device> RealTime<D> {
         &mut self.device
     }
 
-    /// Device time since the start; never less than the model was told.
+    /// Device time since the start; never less than the model's.
     pub fn now(&mut self) -> Nanos {
         self.last = self.last.max(self.wall());
         self.last
     }
 
-    /// Device time by the clock alone, wherever the model is.
+    /// Device time by the clock, wherever the model is.
     fn wall(&self) -> Nanos {
         let passed = u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX);
         Nanos(passed / u64::from(self.scale))
     }
 
-    /// Takes a request now; gives the instant that the model was told. Completions that are due by then are
-    /// appended to `done` first.
+    /// Submits a request now; returns its arrival time. Completions due by then are appended to `done` first.
     pub fn submit(&mut self, request: Request, done: &mut Vec<Completion>) -> Nanos {
         self.advance(done);
         let now = self.now();
@@ -82,8 +80,9 @@ impl<D: Device> RealTime<D> {
         now
     }
 
-    /// Appends what is due to `done`. With a lead the model's clock goes ahead of the other one, but only
-    /// to what is then due: a request that comes meanwhile gets that instant, not an earlier one.
+    /// Appends due completions to `done`. With a lead the model's clock runs ahead of the wall clock, but
+    /// only to completions that are then due: a request that comes meanwhile gets that time, not an earlier
+    /// one.
     pub fn advance(&mut self, done: &mut Vec<Completion>) {
         let (now, due) = (self.now(), self.wall() + self.lead);
         self.device.advance(now, done);
@@ -93,7 +92,7 @@ impl<D: Device> RealTime<D> {
         }
     }
 
-    /// Time of the clock until something is due; zero if it is already, none if nothing ever will be.
+    /// Wall time until something is due; zero if something is, `None` if nothing ever will be.
     pub fn left(&mut self) -> Option<Nanos> {
         let next = self.device.next_event()?;
         Some(Nanos(next.since(self.wall() + self.lead).get() * u64::from(self.scale)))

@@ -1,8 +1,8 @@
-//! `clean`: what killed runs left behind, found by their journals and undone.
+//! `clean`: finds what killed runs left behind by their journals and undoes it.
 //!
-//! Invariants: nothing of a living process is touched (its journal is locked); a journal that is damaged, of
-//! another version or of another user is reported and kept, and stops no other; a line that is not understood
-//! is kept and reported. A journal goes when all of it is undone.
+//! Invariants: a living process is not touched (its journal is locked); a damaged, newer or foreign journal
+//! is reported and kept, without blocking others; an unknown line is kept and reported. A journal is removed
+//! once all of it is undone.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -24,24 +24,24 @@ use crate::{StackError, state};
 /// Longest journal that is read, bytes.
 const LONGEST: u64 = 16 << 20;
 
-/// Time that a process that was just started may still hold its parent's lock.
+/// Time for which a forked child can still hold its parent's lock.
 const FORKED_MAX: Duration = Duration::from_millis(500);
 
-/// What `clean` did.
+/// Result of `clean`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Cleaned {
     /// Things undone.
     pub undone: Vec<String>,
     /// Things that could not be undone, with the reason; they stay in their journal.
     pub failed: Vec<String>,
-    /// Runs that are still going on; left alone.
+    /// Number of running studies, which were skipped.
     pub running: u32,
 }
 
 /// Undoes what killed runs left behind.
 ///
 /// # Errors
-/// When the state directory cannot be read, or belongs to somebody else.
+/// If the state directory cannot be read, or belongs to another user.
 pub fn clean(state: &Path, restore: Restore) -> Result<Cleaned, StackError> {
     let mut cleaned = Cleaned::default();
     let Some(dir) = state::journals_there(state)? else { return Ok(cleaned) };
@@ -49,7 +49,7 @@ pub fn clean(state: &Path, restore: Restore) -> Result<Cleaned, StackError> {
     let mut waiting: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     waiting.sort();
     let mut found = Vec::new();
-    // What serves a killed run's disk has its own journal, and lives until the run's processes are ended.
+    // The server of a killed run's disk has its own journal, and lives until the run's processes are ended.
     loop {
         let before = (waiting.len(), cleaned.undone.len());
         for path in std::mem::take(&mut waiting) {
@@ -71,7 +71,7 @@ pub fn clean(state: &Path, restore: Restore) -> Result<Cleaned, StackError> {
         }
     }
     cleaned.running = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
-    // What one run made may stand on what another did, a file system on a disk that a process serves.
+    // One run's files may depend on another's, such as a file system on a served disk.
     let failed = std::mem::take(&mut cleaned.failed);
     loop {
         let before = cleaned.undone.len();
@@ -94,14 +94,14 @@ fn own(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// A journal, locked; nothing when its process lives.
+/// A journal, locked; `None` while its process lives.
 fn open(path: &Path) -> io::Result<Option<File>> {
     let file = own(path)?;
     let began = Instant::now();
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(Some(file)),
-            // A child of a killed run has it until it has become another program.
+            // A forked child of a killed run holds it until it executes another program.
             Err(fs::TryLockError::WouldBlock) if began.elapsed() < FORKED_MAX => {
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -117,11 +117,11 @@ struct Found {
     parsed: Parsed,
     /// Whether every process of its run has ended.
     ended: bool,
-    /// Locked for as long as it is worked on.
+    /// Locked while it is processed.
     _file: File,
 }
 
-/// Reads a journal and ends the processes that its run has left; nothing where there is nothing to undo.
+/// Reads a journal and ends the processes that its run left; `None` if there is nothing to undo.
 fn begin(path: PathBuf, mut file: File, cleaned: &mut Cleaned) -> Option<Found> {
     let mut bytes = Vec::new();
     let read = file.by_ref().take(LONGEST + 1).read_to_end(&mut bytes);
@@ -132,7 +132,7 @@ fn begin(path: PathBuf, mut file: File, cleaned: &mut Cleaned) -> Option<Found> 
     };
     let parsed = match journal {
         Ok(Some(parsed)) => parsed,
-        // Its process was killed before it had noted, and so made, anything.
+        // Its process was killed before it created anything.
         Ok(None) => {
             let _ = fs::remove_file(path);
             return None;
@@ -156,7 +156,7 @@ fn begin(path: PathBuf, mut file: File, cleaned: &mut Cleaned) -> Option<Found> 
 }
 
 impl Found {
-    /// Whether nothing is left of it.
+    /// Undoes it; returns whether nothing is left.
     fn undo(&self, restore: Restore, cleaned: &mut Cleaned) -> bool {
         let before = cleaned.failed.len();
         for entry in self.parsed.entries.iter().rev() {
@@ -174,7 +174,7 @@ impl Found {
             return false;
         }
         match fs::remove_file(&self.path) {
-            // Its own process, which was about to end, or another `clean` was sooner.
+            // Its own process, or another `clean`, was faster.
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 cleaned.failed.push(format!("{path}: {error}"));
                 false
@@ -192,17 +192,17 @@ fn with_next(error: &StackError) -> String {
     }
 }
 
-/// What a journal says.
+/// Contents of a journal.
 #[derive(Debug)]
 pub struct Parsed {
     mark: Mark,
-    /// What is due, in the order of making.
+    /// Entries to undo, in the order of creation.
     pub entries: Vec<Undo>,
-    /// Whole lines that are no entry.
+    /// Complete lines that are not entries.
     pub unknown: Vec<String>,
 }
 
-/// The journal of a process that has it locked, and what that has mounted in its own work areas.
+/// The locked journal of a process, and its mounts in its own work areas.
 fn hangs(path: &Path) -> Option<(File, Vec<PathBuf>)> {
     let file = own(path).ok()?;
     let mut bytes = Vec::new();
@@ -215,12 +215,12 @@ fn hangs(path: &Path) -> Option<(File, Vec<PathBuf>)> {
     Some((file, journal.entries.iter().filter_map(mounted).collect()))
 }
 
-/// Reads the bytes of a journal; nothing when it has no whole line.
+/// Parses a journal; `None` if it has no complete line.
 ///
 /// # Errors
-/// When its first line is no journal's.
+/// If its first line is not a header.
 pub fn parse(bytes: &[u8]) -> Result<Option<Parsed>, String> {
-    // A line cut off by the kill was never followed by what it would undo.
+    // A line cut off by a kill was never followed by its action.
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let mut lines = bytes[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let Some(first) = lines.next() else { return Ok(None) };

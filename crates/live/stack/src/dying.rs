@@ -1,10 +1,9 @@
-//! A run that was killed and cannot die: it waits for a drive that it served itself.
+//! Ends killed runs that cannot die because they wait for a drive that they served.
 //!
-//! A thread in `mount` or `sync` waits without hearing signals; what it waits for is answered by other
-//! threads of its process, which are gone by then. It keeps the way to the drive open, so that the kernel
-//! does not see that nobody serves it any more. Forcing the drive's mount off ends every request that
-//! waits. Invariants: only a process that has been killed is met, and of its mounts only drives of ours in
-//! its own work areas.
+//! A thread in `mount` or `sync` ignores signals while it waits for other threads of its process, which are
+//! gone by then. It keeps the drive open, so the kernel does not notice that nobody serves it. A forced
+//! unmount of the drive fails every waiting request. Invariants: only a killed process is affected, and of
+//! its mounts only our drives in its own work areas.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -15,18 +14,18 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use crate::mounts::{Mounted, mounts};
 
-/// Time that it has to end once nothing is waited for.
+/// Time limit to end once nothing is waited for.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// The bit of SIGKILL among pending signals.
 const KILLED: u64 = 1 << 8;
 
-/// Lets the process that holds the lock of its journal end, if it has been killed and hangs on one of the
-/// drives at `mounts_of_it`. Whether it has ended.
+/// Ends the process that holds the lock of its journal, if it has been killed and hangs on one of its drives
+/// at `mounts_of_it`. Returns whether it has ended.
 pub(crate) fn let_die(journal: &File, mounts_of_it: &[PathBuf]) -> bool {
     let Some(process) = holder(journal).filter(|process| is_killed(*process)) else { return false };
     let drives = mounts().into_iter().filter(Mounted::is_ours);
     for drive in drives.filter(|drive| mounts_of_it.contains(&drive.place)) {
-        // It says that it is busy, and has ended what waited.
+        // Reports busy, but has ended the waiting requests.
         let _ = unmount(&drive.place, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
     }
     let began = Instant::now();
@@ -39,7 +38,7 @@ pub(crate) fn let_die(journal: &File, mounts_of_it: &[PathBuf]) -> bool {
     false
 }
 
-/// Who holds the lock of a file.
+/// The process that holds the lock of a file.
 fn holder(file: &File) -> Option<u32> {
     let data = file.metadata().ok()?;
     let (major, minor) = (rustix::fs::major(data.dev()), rustix::fs::minor(data.dev()));
@@ -54,7 +53,7 @@ fn holder_in(locks: &str, place: &str) -> Option<u32> {
     own.next()?.get(4)?.parse().ok()
 }
 
-/// Whether a thread of a process has been killed and has not heard it yet.
+/// Whether a thread of a process has a pending SIGKILL.
 fn is_killed(process: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let status = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("status")).ok();

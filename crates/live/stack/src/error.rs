@@ -1,4 +1,4 @@
-//! What can go wrong with a stack, with the next command to type.
+//! Errors of a stack, with the next command.
 //!
 //! Invariant: each variant maps to one exit code.
 
@@ -22,7 +22,7 @@ pub enum StackError {
         /// What to do instead.
         next: String,
     },
-    /// The place has too little room.
+    /// Not enough free space.
     #[error("{path} has {free} free, the study needs {needed}")]
     NoSpace {
         /// Directory.
@@ -40,20 +40,20 @@ pub enum StackError {
         /// Its type.
         file_system: String,
     },
-    /// Something failed on the host.
+    /// A system call failed.
     #[error("cannot {action} {path}: {source}")]
     Io {
-        /// What was tried.
+        /// The action.
         action: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl StackError {
-    /// What is refused, why, and what to do instead.
+    /// Refuses `what` with a reason and what to do instead.
     pub fn refused(
         device: &(impl std::fmt::Display + ?Sized),
         reason: impl Into<String>,
@@ -62,7 +62,7 @@ impl StackError {
         Self::Refused { device: device.to_string(), reason: reason.into(), next: next.into() }
     }
 
-    /// Whether somebody else had what was needed.
+    /// Whether the resource was in use.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::ResourceBusy)

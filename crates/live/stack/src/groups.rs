@@ -1,7 +1,7 @@
-//! Control groups of our own: made, filled with processes, and removed.
+//! Our control groups: created, filled with processes, removed.
 //!
-//! Version 1 has a hierarchy for each controller, version 2 one for all. Invariants: a group is in the undo
-//! journal before it is made; what is in it goes back to where this process is on every way out.
+//! Version 1 has a hierarchy per controller, version 2 a single one. Invariants: a group is in the undo
+//! journal before it is created; its processes return to our own group on every way out.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub(crate) enum Version {
     Two,
 }
 
-/// The hierarchy that has a controller.
+/// The hierarchy of a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hierarchy {
     pub version: Version,
@@ -28,8 +28,8 @@ pub(crate) struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// The one of this machine that has `memory`, or that limits block devices (`blkio` of version 1, `io`
-    /// of version 2).
+    /// This machine's hierarchy with `memory`, or with block device limits (`blkio` of version 1, `io` of
+    /// version 2).
     pub fn of(one: &str, two: &str) -> Option<Self> {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         Self::find((one, two), &read("/proc/self/mounts"), &read("/proc/self/cgroup"))
@@ -79,12 +79,12 @@ impl Group {
         Ok(made)
     }
 
-    /// Takes `process` in.
+    /// Adds `process`.
     pub fn hold(&self, process: u32) -> Result<(), StackError> {
         self.write("cgroup.procs", &process.to_string())
     }
 
-    /// Whoever writes `0` to it is in the group from then on.
+    /// A file that adds its writer to the group when it writes `0`.
     pub fn door(&self) -> Result<File, StackError> {
         let path = self.path.join("cgroup.procs");
         File::options().write(true).open(&path).map_err(StackError::io("open", &path))
@@ -102,7 +102,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // What cannot be undone now is still in the journal.
+        // What cannot be undone now stays in the journal.
         let _ = remove_group(&self.path, &self.hierarchy.home, &self.mark);
     }
 }

@@ -1,10 +1,11 @@
-//! The safety guard: how a block device is opened, and held for as long as a run needs it.
+//! The safety guard: how a block device is opened and held while a run needs it.
 //!
-//! Read-only unless the study allows writing, names the device by a stable path and the caller
-//! confirms its identity. Refuses what is mounted, swapped on, stacked on, and for writing what has
-//! partitions or a signature that blkid(8) knows, or cannot be looked at; opens exclusively, so the kernel
-//! refuses too. Invariants: no flag bypasses a check; a name is resolved once, and everything afterwards goes
-//! through the descriptor; before each step that destroys, name, number and identity are compared again.
+//! Read-only unless the study allows writing, names the device by a stable path, and the caller confirms its
+//! identity. Devices that are mounted, used as swap or by other devices are refused, and for writing also
+//! those with partitions or a signature known to blkid(8), or that cannot be probed; opened exclusively, so
+//! the kernel refuses, too. Invariants: no flag bypasses a check; a name is resolved once, and everything
+//! afterwards uses the descriptor; before each destructive step, name, number and identity are compared
+//! again.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -20,12 +21,12 @@ use crate::quiet::{OpenMode, open_quietly};
 use crate::users::in_use;
 use crate::{StackError, output_within};
 
-/// How long a device that somebody holds is tried again.
+/// How long a busy device is retried.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Time that blkid has.
+/// Time limit of blkid.
 const BLKID_MAX: Duration = Duration::from_secs(60);
-/// Bytes at either end of a device that must be readable, and that are erased after use. blkid looks there,
-/// up to 4 MiB deep (copies of LUKS2 headers).
+/// Bytes at either end of a device that must be readable, and are erased after use. blkid looks there, up to
+/// 4 MiB deep (copies of LUKS2 headers).
 const ENDS: u64 = 8 << 20;
 /// Where names are that survive a reboot.
 const STABLE: &str = "/dev/disk/by-id";
@@ -35,9 +36,9 @@ const STABLE: &str = "/dev/disk/by-id";
 pub enum Access<'a> {
     /// Reads only.
     ReadOnly,
-    /// Everything on it may be lost. The caller gives what they believe to be its identity.
+    /// All data may be overwritten. The caller gives the expected identity.
     Destroy {
-        /// From `--i-will-lose-data`, one for each device that may be overwritten.
+        /// From `--i-will-lose-data`, one per device.
         confirmed: &'a [String],
     },
 }
@@ -49,9 +50,9 @@ pub struct HeldDevice {
     named: PathBuf,
     number: u64,
     identity: Option<String>,
-    /// Not exclusive: keeps the number this device's, also while a file system has it.
+    /// Not exclusive: reserves the device's number, also while a file system uses it.
     pin: File,
-    /// The kernel lets nobody else have it while this is there.
+    /// Exclusive open, while held.
     exclusive: Mutex<Option<File>>,
 }
 
@@ -60,7 +61,7 @@ fn refuse(named: &Path, reason: impl Into<String>, next: impl Into<String>) -> S
 }
 
 impl HeldDevice {
-    /// Opens the block device at `path`, past every check, and holds it.
+    /// Opens and holds the block device at `path`, after every check.
     ///
     /// # Errors
     /// [`StackError::Refused`] with the reason and what to do, or that it cannot be opened.
@@ -70,7 +71,7 @@ impl HeldDevice {
         Ok(held)
     }
 
-    /// Puts a device that is held past every check again, for another use.
+    /// Repeats every check on a held device, for another use.
     ///
     /// # Errors
     /// As [`HeldDevice::open`].
@@ -90,7 +91,7 @@ impl HeldDevice {
         Ok(())
     }
 
-    /// A loop device that was just made over a file of ours: nobody else knows of it.
+    /// A loop device that was just created on a file of ours.
     pub(crate) fn over_file(path: &Path, backing: &Path) -> Result<Self, StackError> {
         let held = Self::resolve(path)?;
         if held.identity.as_deref().map(Path::new) != Some(backing) {
@@ -124,14 +125,14 @@ impl HeldDevice {
         Ok(held)
     }
 
-    /// What the kernel shows of it, by its number.
+    /// The kernel's facts of it, by its number.
     fn device(&self) -> Result<BlockDevice, StackError> {
         BlockDevice::numbered(self.number).ok_or_else(|| {
             refuse(&self.named, "the kernel has no information about it", "check lsblk")
         })
     }
 
-    /// Whether the caller has confirmed that everything on it may be lost.
+    /// Checks that the caller has confirmed the loss of all data.
     ///
     /// # Errors
     /// What is missing.
@@ -163,7 +164,7 @@ impl HeldDevice {
         Ok(())
     }
 
-    /// Whether there is nothing on it that anybody could miss.
+    /// Checks that it holds no data.
     fn check_empty(&self) -> Result<(), StackError> {
         let partitions = self.device()?.partitions();
         if !partitions.is_empty() {
@@ -189,7 +190,7 @@ impl HeldDevice {
         }
     }
 
-    /// blkid says "nothing found" also of what it could not read.
+    /// blkid reports "nothing found" also for unreadable devices.
     fn check_readable(&self) -> Result<(), StackError> {
         let size = self.device()?.bytes().unwrap_or(0);
         let mut buffer = vec![0; usize::try_from(ENDS.min(size)).unwrap_or(0)];
@@ -204,7 +205,7 @@ impl HeldDevice {
         Ok(())
     }
 
-    /// Asks blkid(8), which knows file systems, RAID and LVM members, encryption and partition tables.
+    /// Probes with blkid(8), which knows file systems, RAID and LVM members, encryption and partition tables.
     fn signature(&self) -> Signature {
         let input = match self.pin.try_clone() {
             Ok(input) => Stdio::from(input),
@@ -218,10 +219,10 @@ impl HeldDevice {
         }
     }
 
-    /// Whether the name still leads to this device, and the device is still the one that was confirmed.
+    /// Checks that the name still refers to this device, and the device is the confirmed one.
     ///
     /// # Errors
-    /// [`StackError::Refused`] when not; then nothing may be destroyed.
+    /// [`StackError::Refused`] if not; then nothing may be destroyed.
     pub fn verify(&self) -> Result<(), StackError> {
         let changed = |what: String| {
             Err(refuse(
@@ -244,7 +245,7 @@ impl HeldDevice {
         Ok(())
     }
 
-    /// Takes it for this process alone, if it is not.
+    /// Opens it exclusively, if it is not yet.
     pub(crate) fn claim(&self) -> Result<(), StackError> {
         let mut exclusive = self.exclusive.lock().unwrap_or_else(PoisonError::into_inner);
         if exclusive.is_some() {
@@ -256,8 +257,7 @@ impl HeldDevice {
             opened.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
         };
         let (mut opened, began) = (open(), Instant::now());
-        // The kernel takes the ring of a killed process apart in its own time and holds the device until
-        // then.
+        // The kernel tears down a killed process's ring asynchronously and holds the device until then.
         while busy(&opened) && began.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(20));
             opened = open();
@@ -269,7 +269,7 @@ impl HeldDevice {
         Ok(())
     }
 
-    /// Lets a file system have it.
+    /// Ends the exclusive open, for a file system.
     pub(crate) fn release(&self) {
         *self.exclusive.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -298,7 +298,7 @@ impl HeldDevice {
         &self.named
     }
 
-    /// Makes a node for it at `path`; whether devices can be opened there.
+    /// Creates a device node at `path`; returns whether devices can be opened there.
     pub(crate) fn make_node(&self, path: &Path) -> Result<bool, StackError> {
         use rustix::fs::{CWD, FileType, Mode, mknodat};
         if fs::symlink_metadata(path).is_ok() {
@@ -325,18 +325,18 @@ impl HeldDevice {
         Ok(Stdio::from(again))
     }
 
-    /// A file for drivers, through the descriptor; `write` only after it passed the guard for overwriting.
+    /// A file for drivers, through the descriptor; `write` only after the guard for overwriting.
     ///
     /// # Errors
-    /// When it is no longer what it was, or cannot be opened so.
+    /// If the device has changed, or cannot be opened that way.
     pub fn file(&self, direct: bool, write: bool) -> Result<File, StackError> {
         self.verify()?;
         let opened = open_quietly(&self.own_path(), OpenMode { write, direct });
         opened.map_err(StackError::io("open", &self.named))
     }
 
-    /// Discards everything where the device can, and overwrites both ends, so that no signature is left.
-    /// Held for this process alone meanwhile.
+    /// Discards everything if supported, and overwrites both ends, so that no signature is left. Exclusive
+    /// meanwhile.
     pub(crate) fn erase(&self, discard: bool) -> Result<(), StackError> {
         self.claim()?;
         let file = self.file(false, true)?;
@@ -353,20 +353,20 @@ impl HeldDevice {
         erase().map_err(StackError::io("erase the ends of", &self.named))
     }
 
-    /// Lets a loop device go by itself once nobody has it open.
+    /// Detaches a loop device when it is last closed.
     pub(crate) fn detach_at_last_close(&self) {
         crate::mounts::clear_at_last_close(&self.pin);
     }
 }
 
-/// Whether a name stays the device's at the next boot: a direct entry of the stable names, or that of a
-/// loop or zram device, whose identity says what it is.
+/// Whether a name is stable across boots: a direct entry of the stable names, or that of a loop or zram
+/// device, whose identity is explicit.
 fn is_stable(path: &Path, kernel_name: &str) -> bool {
     let virtual_device = ["loop", "zram"].iter().any(|kind| kernel_name.starts_with(kind));
     virtual_device || path.parent() == Some(Path::new(STABLE))
 }
 
-/// Not every device can discard; what cannot keeps its blocks.
+/// Devices without discard keep their blocks.
 fn discard_all(file: &File, size: u64) {
     const BLKDISCARD: libc::Ioctl = 0x1277;
     let range = [0u64, size];
@@ -374,8 +374,7 @@ fn discard_all(file: &File, size: u64) {
     unsafe { libc::ioctl(file.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
 }
 
-/// What a device answers to when asked who it is: its serial number, the file behind a loop device,
-/// the name of a zram device.
+/// Identity of a device: its serial number, the file behind a loop device, the name of a zram device.
 fn identity(device: &BlockDevice) -> Option<String> {
     if device.name.starts_with("zram") {
         return Some(device.name.clone());
@@ -386,18 +385,18 @@ fn identity(device: &BlockDevice) -> Option<String> {
     loop_file.or_else(|| device.serial())
 }
 
-/// What blkid found.
+/// Result of blkid.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Signature {
-    /// Nothing.
+    /// No signature.
     None,
-    /// Types of what it knows.
+    /// Types of the known signatures.
     Known(String),
     /// It did not say.
     CannotTell(String),
 }
 
-/// What `blkid -p -o export` says with that exit code.
+/// Parses the output and exit code of `blkid -p -o export`.
 #[must_use]
 pub fn signature_of(code: Option<i32>, said: &[u8]) -> Signature {
     match code {

@@ -1,9 +1,9 @@
-//! The undo journal: what must be undone on this host, written before it is made.
+//! The undo journal: everything to undo on this host, written before it is created.
 //!
-//! One file a process, of a random name: a line that says whose it is, then a JSON line an entry, synced
-//! before the thing is made. Undone in reverse order when the process ends, or by [`clean`](crate::clean)
-//! when it was killed. Invariants: the file is locked for as long as its process lives, and that lock is
-//! what "alive" means; an entry is only forgotten once it is undone.
+//! One file per process with a random name: a header line, then one JSON line per entry, synced before the
+//! thing is created. Undone in reverse order when the process ends, or by [`clean`](crate::clean) after a
+//! kill. Invariants: the file is locked while its process lives, and that lock defines "alive"; an entry is
+//! forgotten only once it is undone.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ use crate::{StackError, state};
 /// Version of the journals that are written and undone.
 pub(crate) const FORMAT: u32 = 2;
 
-/// Time that loop devices have to go when this process undoes what it made; it may have them open itself.
+/// Time for loop devices to disappear when this process, which may have them open, undoes its own work.
 const OWN_PATIENCE: Duration = Duration::from_secs(1);
 
 /// First line of a journal.
@@ -32,7 +32,7 @@ const OWN_PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct Header {
     pub journal: u32,
     pub mark: String,
-    /// For people; nothing is decided by it.
+    /// For people; nothing depends on it.
     pub process: u32,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Header {
 #[derive(Debug, Default)]
 struct Notes {
     entries: Vec<Undo>,
-    /// Locked; none until something is noted.
+    /// Locked; `None` before the first entry.
     file: Option<(PathBuf, File)>,
 }
 
@@ -51,7 +51,7 @@ pub struct Journal {
     mark: Mark,
     restore: Restore,
     notes: Mutex<Notes>,
-    /// Work areas and groups made so far, for their names.
+    /// Number of work areas and groups so far, for their names.
     made: AtomicU32,
 }
 
@@ -60,56 +60,56 @@ fn of_the_dead(state: &Path) -> Result<Vec<String>, StackError> {
     let Some(dir) = state::journals_there(state)? else { return Ok(Vec::new()) };
     let entries = fs::read_dir(&dir).map_err(StackError::io("read", &dir))?;
     let text = |path: PathBuf| {
-        // What is no file is not waited for.
+        // Do not block on a FIFO.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(&path).ok()?;
-        // A living one is locked; what it made is its own affair.
+        // A living process's journal is locked.
         file.try_lock_shared().ok()?;
         Some(fs::read_to_string(&path).unwrap_or_default())
     };
     Ok(entries.flatten().filter_map(|entry| text(entry.path())).collect())
 }
 
-/// How many processes have ended, killed for the most part, and left on this host what they had made:
-/// [`clean`](crate::clean) undoes it.
+/// Number of ended processes, mostly killed ones, that left something on this host: [`clean`](crate::clean)
+/// undoes it.
 ///
 /// # Errors
-/// When the journals cannot be read.
+/// If the journals cannot be read.
 pub fn abandoned(state: &Path) -> Result<u32, StackError> {
     Ok(u32::try_from(of_the_dead(state)?.len()).unwrap_or(u32::MAX))
 }
 
 impl Journal {
-    /// The journal of this process in the directory `state`, empty; no file exists until something is noted.
+    /// The empty journal of this process in the directory `state`; no file exists before the first entry.
     #[must_use]
     pub fn new(state: &Path, restore: Restore) -> Self {
         let (state, mark) = (state.to_owned(), Mark::random());
         Self { state, mark, restore, notes: Mutex::default(), made: AtomicU32::new(0) }
     }
 
-    /// What everything that this process makes carries.
+    /// The mark of everything that this process creates.
     #[must_use]
     pub const fn mark(&self) -> &Mark {
         &self.mark
     }
 
-    /// A number for the next thing that is made.
+    /// A number for the next name.
     pub(crate) fn number(&self) -> u32 {
         self.made.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Makes the directory of journals, so that what cannot be undone is refused before anything is made.
+    /// Creates the directory of journals, so that problems are found before anything is created.
     ///
     /// # Errors
-    /// When it cannot be made, or others could write to it.
+    /// If it cannot be created, or others could write to it.
     pub fn prepare(&self) -> Result<(), StackError> {
         state::journals(&self.state).map(|_| ())
     }
 
-    /// Notes, durably, that `undo` will be due. Call it before making the thing.
+    /// Records durably that `undo` is needed. Call it before creating the thing.
     ///
     /// # Errors
-    /// When the note cannot be written; then nothing may be made.
+    /// If it cannot be written; then nothing may be created.
     pub fn note(&self, undo: Undo) -> Result<(), StackError> {
         let mut notes = self.notes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if notes.file.is_none() {
@@ -121,11 +121,11 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether a process that has ended has left a variable changed on the server that `dsn` leads to: the
-    /// same address, whatever the account and the database.
+    /// Whether an ended process left a variable changed on the server of `dsn`: the same address, whatever
+    /// the account and database.
     ///
     /// # Errors
-    /// When the journals cannot be read.
+    /// If the journals cannot be read.
     pub fn owed_to(&self, dsn: &str) -> Result<bool, StackError> {
         let owed = |undo: Undo| match undo {
             Undo::RestoreSetting { dsn: other, .. } => address_of(&other) == address_of(dsn),
@@ -149,7 +149,7 @@ impl Journal {
                     .custom_flags(libc::O_NOFOLLOW)
                     .open(&path)?;
                 file.try_lock().map_err(io::Error::from)?;
-                // `clean` may have found it before it was locked, taken it for a dead one, and removed it.
+                // `clean` may have found and removed it before it was locked.
                 let there = fs::symlink_metadata(&path).ok().map(|data| data.ino());
                 if there != Some(file.metadata()?.ino()) {
                     return Ok(None);
@@ -170,8 +170,8 @@ impl Journal {
         }
     }
 
-    /// Undoes everything, last made first, and ends the processes that were started; returns what could not
-    /// be undone. The journal file goes once nothing is left.
+    /// Undoes everything, last first, and ends the started processes; returns what could not be undone. The
+    /// journal file is removed once nothing is left.
     pub fn undo_all(&self) -> Vec<String> {
         let mut notes = self.notes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut failed = Vec::new();
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path().join("state/undo")).unwrap().count(), 0);
     }
 
-    /// A thing of somebody else's, at the place where ours was to be made, stays.
+    /// Another user's object at our intended path must stay.
     #[test]
     fn what_is_there_already_is_not_undone() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! Directories, files and devices under test: made, guarded, and unmade again.
+//! Directories, files and devices under test: created, guarded and undone.
 //!
-//! Invariants: everything made on the host is in the undo journal before it is made, undone on every
-//! way out, and by `clean` after a kill; a block device is opened past the guard, and held.
+//! Invariants: everything created on the host is in the undo journal first, undone on every way out, and by
+//! `clean` after a kill; a block device is opened through the guard, and held.
 
 mod clean;
 mod dying;
@@ -44,7 +44,7 @@ pub use volume::{Format, Volume, loop_over};
 pub use within::{find_program, output_within};
 pub use work_area::WorkArea;
 
-/// What other programs and the kernel print, and journals, as they are read here; for fuzz targets too.
+/// Parsers of kernel and program output and of journals; for fuzz targets, too.
 pub mod parsing {
     pub use crate::clean::parse as journal;
     pub use crate::groups::own_group;

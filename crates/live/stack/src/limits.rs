@@ -1,10 +1,9 @@
-//! Limits on a process, for as long as a value lives: memory with its page cache, and what it may do to a
-//! device in a second.
+//! Limits on a process while a value lives: memory including its page cache, and device rates.
 //!
-//! Memory: `memory.limit_in_bytes` of version 1 or `memory.max` of version 2. Pages that another group has
-//! cached are charged to that one, so files must be put out of the cache first. Devices: `blkio.throttle`
-//! or `io.max`; of version 1 only what the process itself submits counts (direct I/O and what it flushes).
-//! Invariant: all limits of one value hold the same processes.
+//! Memory: `memory.limit_in_bytes` of version 1 or `memory.max` of version 2. Pages cached by another group
+//! are charged to that one, so files must be evicted first. Devices: `blkio.throttle` or `io.max`; version 1
+//! covers only the process's own submissions (direct I/O and its flushes). Invariant: all limits of one value
+//! apply to the same processes.
 
 use std::fs::File;
 use std::path::Path;
@@ -14,7 +13,7 @@ use units::{Bytes, Rate};
 use crate::groups::{Group, Hierarchy, Version};
 use crate::{Journal, StackError};
 
-/// What a process may do to a device in a second.
+/// Rate limits of a process on a device, per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeviceRates {
     /// Read requests.
@@ -42,7 +41,7 @@ impl DeviceRates {
     }
 }
 
-/// What a process is limited to.
+/// Requested limits.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wanted<'a> {
     /// Memory, page cache included.
@@ -58,12 +57,12 @@ pub struct Limits {
     memory: Option<Bytes>,
 }
 
-/// What a group counted of memory.
+/// Memory counters of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryUse {
     /// The limit as the kernel took it.
     pub limit: Bytes,
-    /// Most that was used at once; `None` where the kernel does not keep it.
+    /// Peak use; `None` if the kernel does not report it.
     pub peak: Option<Bytes>,
     /// Times that the limit was met.
     pub met: Option<u64>,
@@ -83,7 +82,7 @@ fn missing(what: &str, next: &str) -> StackError {
 }
 
 impl Limits {
-    /// Version of the control groups that can limit memory here, if any can.
+    /// Version of the control groups that can limit memory, if any.
     #[must_use]
     pub fn memory_controller() -> Option<u32> {
         let found = Hierarchy::of(MEMORY.0, MEMORY.1)?;
@@ -97,10 +96,10 @@ impl Limits {
         Some(if found.version == Version::One { 1 } else { 2 })
     }
 
-    /// Limits that hold nobody yet.
+    /// Creates limits without processes.
     ///
     /// # Errors
-    /// Without the controllers, or without the right to make groups.
+    /// Without the controllers, or the right to create groups.
     pub fn make(journal: &Journal, wanted: &Wanted<'_>) -> Result<Self, StackError> {
         let mut made = Self { groups: Vec::new(), memory: wanted.memory };
         if let Some(limit) = wanted.memory {
@@ -142,24 +141,24 @@ impl Limits {
         Ok(&self.groups[place])
     }
 
-    /// Limits `process` from now on. The kernel ends one that needs more memory.
+    /// Limits `process` from now on. The kernel kills it if it needs more memory.
     ///
     /// # Errors
-    /// When it has ended.
+    /// If it has ended.
     pub fn hold(&self, process: u32) -> Result<(), StackError> {
         self.groups.iter().try_for_each(|group| group.hold(process))
     }
 
-    /// A file for each limit to which a new process writes `0` before it is another program: what it has
-    /// allocated before it was held would not count.
+    /// One file per limit to which a new process writes `0` before it executes: earlier allocations would not
+    /// count.
     ///
     /// # Errors
-    /// When one cannot be opened.
+    /// If one cannot be opened.
     pub fn doors(&self) -> Result<Vec<File>, StackError> {
         self.groups.iter().map(Group::door).collect()
     }
 
-    /// What was counted of memory so far; `None` where it is not limited.
+    /// Memory counters so far; `None` if memory is not limited.
     #[must_use]
     pub fn used(&self) -> Option<MemoryUse> {
         let limit = self.memory?;
@@ -186,7 +185,7 @@ impl Limits {
     }
 }
 
-/// Number of a block device, as control groups want it.
+/// Number of a block device in control group syntax.
 fn device_number(device: &Path) -> Result<String, StackError> {
     let metadata = std::fs::metadata(device).map_err(StackError::io("look at", device))?;
     let number = std::os::unix::fs::MetadataExt::rdev(&metadata);

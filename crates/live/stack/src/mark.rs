@@ -1,22 +1,21 @@
-//! The mark of one process of this program: a random word that everything it makes on the host carries.
+//! The mark of one process of this program: a random word in everything that it creates on the host.
 //!
-//! It is part of the names of work areas and control groups, and stands in the environment of every process
-//! that is started, so that `clean` can find what a killed run left without trusting a process number.
-//! Invariants: 128 random bits; the word is published by what is made, so ownership is checked as well.
+//! It is part of the names of work areas and control groups, and in the environment of every started process,
+//! so `clean` can find what a killed run left without trusting process IDs. Invariants: 128 random bits; the
+//! word is visible, so ownership is checked as well.
 
 use std::path::{Component, Path};
 use std::process::Command;
 
 use crate::StackError;
 
-/// Name prefix of every directory that we make and may remove.
+/// Name prefix of our work areas, which we may remove.
 pub(crate) const AREA: &str = ".crosspoint-work-";
-/// Name prefix of every control group that we make and may remove.
+/// Name prefix of our control groups, which we may remove.
 pub(crate) const GROUP: &str = "crosspoint-";
 /// Environment variable of every process that we start.
 const VARIABLE: &str = "CROSSPOINT_MARK";
-/// Environment variable with the password for a server that others use too. No process that is started gets
-/// it.
+/// Environment variable with the password for a shared server. Not passed to any started process.
 pub const PASSWORD_VARIABLE: &str = "CROSSPOINT_SQL_PASSWORD";
 /// Hexadecimal digits of a mark.
 const DIGITS: usize = 32;
@@ -25,7 +24,7 @@ const DIGITS: usize = 32;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark(String);
 
-/// This many random hexadecimal digits, for names that nobody can foresee.
+/// Random hexadecimal digits, for unpredictable names.
 ///
 /// # Panics
 /// Never on Linux 3.17 or later: `getrandom(2)` of few bytes does not fail once the system has booted.
@@ -61,12 +60,12 @@ impl Mark {
         &self.0
     }
 
-    /// Marks a process that is to be started, and all that it starts; takes this program's secrets from it.
+    /// Marks a process to be started, with its descendants; removes this program's secrets from it.
     pub fn put_on(&self, command: &mut Command) {
         command.env(VARIABLE, &self.0).env_remove(PASSWORD_VARIABLE);
     }
 
-    /// What the environment of a marked process holds.
+    /// The environment entry of a marked process.
     pub(crate) fn entry(&self) -> String {
         format!("{VARIABLE}={}", self.0)
     }
@@ -95,7 +94,7 @@ impl Mark {
     }
 }
 
-/// Whether a path is absolute and has no `.` or `..`, also not at a place where they would do nothing.
+/// Whether a path is absolute and has no `.` or `..`.
 pub(crate) fn is_plain(path: &Path) -> bool {
     let text = path.as_os_str().as_encoded_bytes();
     let mut parts = text.split(|byte| *byte == b'/');
@@ -114,7 +113,7 @@ pub(crate) fn not_ours(what: &Path) -> StackError {
 mod tests {
     use super::*;
 
-    /// A journal that names somebody else's things must not have them removed.
+    /// A journal that names another user's objects must not have them removed.
     #[test]
     fn only_plain_paths_with_the_own_mark_are_ours() {
         let (own, other) = (Mark::random(), Mark::random());

@@ -1,6 +1,6 @@
-//! Whether what a path lies on is a drive of ours that is a model.
+//! Detects whether a path lies on one of our modelled drives.
 //!
-//! Invariant: followed through mounts, partitions, loop devices and devices on devices.
+//! Invariant: followed through mounts, partitions, loop devices and stacked devices.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -9,7 +9,7 @@ use observe::BlockDevice;
 
 use crate::mounts::{Mounted, mounts};
 
-/// Layers that are followed; more are taken for a circle.
+/// Maximum layers followed; more are taken for a cycle.
 const LAYERS_MAX: usize = 16;
 
 /// Whether `path`, a file, directory or block device, lies on an attached model. Measured there, a model's
@@ -36,7 +36,7 @@ pub fn on_a_model(path: &Path) -> bool {
     false
 }
 
-/// The mount that `path` is in: of those above it the deepest, of those at one place the last.
+/// The mount of `path`: the deepest above it, and the last of several at one place.
 fn mount_of(path: &Path, mounts: Vec<Mounted>) -> Option<Mounted> {
     let above = mounts.into_iter().filter(|mounted| path.starts_with(&mounted.place));
     above.max_by_key(|mounted| mounted.place.components().count())

@@ -1,6 +1,6 @@
-//! What is mounted and which loop devices there are, as the kernel has it; unmounting and detaching.
+//! The kernel's mounts and loop devices; unmounting and detaching.
 //!
-//! Invariant: nothing here decides whether it may be done; callers have checked the mark.
+//! Invariant: nothing here decides whether that is allowed; callers have checked the mark.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,15 +20,15 @@ use crate::{StackError, output_within};
 
 /// How long a mount that is still held is tried again.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
-/// How often who uses a disk is looked at: a power cut in two hundred waits for it.
+/// Polling interval for a disk's users: one power cut in two hundred waits for it.
 const LOOK: Duration = Duration::from_millis(2);
-/// Time that mkfs or losetup has: a large device is discarded first.
+/// Time limit of mkfs or losetup: a large device is discarded first.
 const TOOL_MAX: Duration = Duration::from_secs(1800);
 
 /// A line of `/proc/self/mounts`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mounted {
-    /// What: a device, or the name of what serves it.
+    /// The source: a device, or the name of its server.
     pub source: PathBuf,
     /// Where.
     pub place: PathBuf,
@@ -36,7 +36,7 @@ pub struct Mounted {
     pub how: String,
 }
 
-/// What FUSE says of our drives in `/proc/self/mounts`: source and type.
+/// Source and types of our drives in `/proc/self/mounts`.
 const OURS: (&str, [&str; 2]) = ("crosspoint", ["fuse", "fuse.crosspoint"]);
 
 impl Mounted {
@@ -86,7 +86,7 @@ pub(crate) fn holds_mount(path: &Path) -> bool {
     mounts().iter().any(|mounted| mounted.place.starts_with(path))
 }
 
-/// Runs a program with `input` as its standard input; gives what it printed.
+/// Runs a program with `input` as its standard input; returns its output.
 pub(crate) fn run(
     (program, package): (&str, &str),
     arguments: &[&str],
@@ -114,8 +114,8 @@ pub(crate) fn run(
     Err(refuse(format!("{program}: {said}"), "crosspoint doctor".into()))
 }
 
-/// Unmounts what an ended process had mounted. A drive of ours that it served goes at once: whoever still has
-/// it open gets errors only, and may be the process that waits here.
+/// Unmounts what an ended process had mounted. Its served drive is forced off at once: remaining users get
+/// errors only, and can include the waiting process.
 pub(crate) fn unmount_left(path: &Path) -> Result<bool, StackError> {
     let ours = mounts().iter().any(|mounted| mounted.place == path && mounted.is_ours());
     if ours && !loops().iter().any(|(_, file)| file.starts_with(path)) {
@@ -127,7 +127,7 @@ pub(crate) fn unmount_left(path: &Path) -> Result<bool, StackError> {
     unmount(path)
 }
 
-/// Unmounts what is mounted at a path, however often; whether anything was.
+/// Unmounts everything at a path, however often; returns whether there was anything.
 pub(crate) fn unmount(path: &Path) -> Result<bool, StackError> {
     let began = Instant::now();
     let is_mounted = || mounts().iter().any(|mounted| mounted.place == path);
@@ -141,7 +141,7 @@ pub(crate) fn unmount(path: &Path) -> Result<bool, StackError> {
         };
         match unmounted {
             Ok(()) => was = true,
-            // A killed process gives its files back in its own time.
+            // A killed process closes its files asynchronously.
             Err(_) if began.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(20)),
             Err(error) => {
                 let by = holders(path);
@@ -168,9 +168,9 @@ fn by_helper(path: &Path) -> rustix::io::Result<()> {
     done.map(|_| ()).map_err(|_| Errno::PERM)
 }
 
-/// Who uses a disk of ours, the file `disk`: processes that have something open next to it or the loop
-/// device, other loop devices over either, mounts of that device, and what else the kernel holds it for. A
-/// loop device that is over something else by now is not ours. For people.
+/// Users of our disk with the file `disk`: processes with something open on it or the loop device, other loop
+/// devices on either, mounts of that device, and other kernel users. A loop device with another backing file
+/// by now is not ours. For people.
 fn users_of(disk: &Path, device: Option<&Path>) -> Vec<String> {
     let mut found: Vec<String> = disk.parent().map(holders).unwrap_or_default();
     let (own, others): (Vec<PathBuf>, Vec<PathBuf>) = loops_over(disk)
@@ -207,15 +207,15 @@ fn numbers_of(device: &Path) -> Vec<(u32, u32)> {
     std::iter::once(own).chain(parts).filter_map(number).collect()
 }
 
-/// Whether the kernel gives a block device to nobody else: something made of it or mounted from it, in
-/// whatever namespace, has claimed it (open(2), `O_EXCL` of a block device).
+/// Whether the kernel has claimed a block device for another use, in any namespace (open(2), `O_EXCL` of a
+/// block device).
 fn is_claimed(device: &Path) -> bool {
     let opened = rustix::fs::open(device, OFlags::EXCL | OFlags::CLOEXEC, Mode::empty());
     matches!(opened, Err(Errno::BUSY))
 }
 
-/// Who still uses a disk of ours after it was looked at for `patience`; returns as soon as nobody does. Some
-/// only pass by: a process between its fork and its exec has its parent's files, and a new device is probed.
+/// Users of our disk after waiting for up to `patience`; returns as soon as there are none. Some are
+/// transient: a forked child has its parent's files, and a new device is probed.
 #[must_use]
 pub fn still_used(disk: &Path, device: Option<&Path>, patience: Duration) -> Vec<String> {
     let began = Instant::now();
@@ -228,10 +228,10 @@ pub fn still_used(disk: &Path, device: Option<&Path>, patience: Duration) -> Vec
     }
 }
 
-/// Detaches the loop devices over a file and unmounts the place in which it is, each if it is there.
+/// Detaches the loop devices on a file and unmounts its file system, as far as they exist.
 ///
 /// # Errors
-/// Who holds it.
+/// Their users.
 pub fn release(place: &Path, backing: Option<&Path>) -> Result<(), StackError> {
     if let Some(backing) = backing {
         detach(backing, PATIENCE)?;
@@ -245,7 +245,7 @@ fn mounted_from(device: &Path) -> Vec<PathBuf> {
     on_it.map(|mounted| mounted.place).collect()
 }
 
-/// The loop devices that there are: the kernel's name, and the file that each is over.
+/// Existing loop devices: kernel name and backing file.
 fn loops() -> Vec<(String, PathBuf)> {
     let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let of = |entry: fs::DirEntry| {
@@ -270,9 +270,9 @@ pub fn is_loop_over(device: &Path, backing: &Path) -> bool {
     loops_over(backing).iter().any(|name| Path::new("/dev").join(name) == device)
 }
 
-/// Detaches every loop device over a file, and waits for `patience` until they are gone; gives how many
-/// there were. One that something has claimed stays as it is: the mount namespace of a server that was
-/// killed is taken apart in its own time. One that is only open goes when it is closed for the last time.
+/// Detaches every loop device on a file, and waits up to `patience` until they are gone; returns their
+/// number. A claimed one stays: the mount namespace of a killed server is torn down asynchronously. One that
+/// is only open goes when it is last closed.
 pub(crate) fn detach(backing: &Path, patience: Duration) -> Result<usize, StackError> {
     let found = loops_over(backing);
     let began = Instant::now();
@@ -294,14 +294,14 @@ pub(crate) fn detach(backing: &Path, patience: Duration) -> Result<usize, StackE
     }
 }
 
-/// Lets a loop device go once nobody has it open; `false` where something has claimed it. Held for this
-/// process alone meanwhile, so that nobody mounts it and nobody else's has its name by then.
+/// Detaches a loop device at its last close; `false` if it is claimed. Held exclusively meanwhile, so nobody
+/// mounts it or reuses its name.
 fn ask_to_go(name: &str, backing: &Path) -> Result<bool, StackError> {
     let device = Path::new("/dev").join(name);
     let is_ours = || is_loop_over(&device, backing);
     let held = match rustix::fs::open(&device, OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {
         Ok(held) => held,
-        // One that went by itself meanwhile is what was wanted.
+        // It may have been detached meanwhile.
         Err(_) if !is_ours() => return Ok(true),
         Err(Errno::BUSY | Errno::NXIO) => return Ok(false),
         Err(error) => return Err(StackError::io("open", &device)(error.into())),
@@ -312,14 +312,14 @@ fn ask_to_go(name: &str, backing: &Path) -> Result<bool, StackError> {
     Ok(true)
 }
 
-/// Lets a loop device go by itself once nobody has it open.
+/// Marks a loop device to be detached at its last close.
 pub(crate) fn clear_at_last_close(device: &impl AsRawFd) {
     const LOOP_CLR_FD: libc::Ioctl = 0x4C01;
     // SAFETY: the ioctl takes no argument; with the device open it only marks it.
     unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CLR_FD, 0) };
 }
 
-/// Why loop devices over a file are still there, and what helps.
+/// Why loop devices on a file still exist, and what helps.
 fn still_there(left: &[String], backing: &Path) -> StackError {
     let devices = left.iter().map(|name| Path::new("/dev").join(name));
     let places = devices.flat_map(|device| mounted_from(&device));

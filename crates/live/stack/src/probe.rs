@@ -1,4 +1,4 @@
-//! What a directory can do: free space, direct I/O.
+//! Capabilities of a directory: free space, direct I/O.
 //!
 //! Invariant: leaves nothing behind.
 
@@ -11,10 +11,10 @@ use units::Bytes;
 
 use crate::{StackError, random_hex};
 
-/// Bytes that this user may still write to the file system of `path`.
+/// Bytes available to this user on the file system of `path`.
 ///
 /// # Errors
-/// When the path does not exist.
+/// If the path does not exist.
 pub fn free_space(path: &Path) -> Result<Bytes, StackError> {
     let facts = rustix::fs::statvfs(path)
         .map_err(|error| StackError::io("ask for free space of", path)(error.into()))?;
@@ -24,9 +24,9 @@ pub fn free_space(path: &Path) -> Result<Bytes, StackError> {
 /// Whether a file in `dir` can be opened with O_DIRECT.
 ///
 /// # Errors
-/// When no file can be made there at all.
+/// If no file can be created there at all.
 pub fn direct_io_works(dir: &Path) -> Result<bool, StackError> {
-    // A file without a name; where the file system has none, one that nobody can foresee.
+    // A file without a name; otherwise one with an unpredictable name.
     let open = |flags: i32, path: &Path| {
         let mut options = OpenOptions::new();
         options.write(true).mode(0o600).custom_flags(libc::O_DIRECT | flags);
@@ -50,10 +50,10 @@ pub fn direct_io_works(dir: &Path) -> Result<bool, StackError> {
     }
 }
 
-/// Alignment that O_DIRECT asks for at most.
+/// Largest alignment for O_DIRECT.
 const ALIGNMENT: usize = 4096;
 
-/// Whether `file` can be read in requests of `bytes`, as it was opened.
+/// Whether the open `file` can be read in requests of `bytes`.
 #[must_use]
 pub fn reads_of(file: &File, bytes: u32) -> bool {
     let bytes = bytes as usize;

@@ -1,7 +1,7 @@
-//! Processes that a run started: found by the mark in their environment, ended; and who holds a mount.
+//! Processes started by a run: found by the mark in their environment, and ended; and users of a mount.
 //!
-//! Invariant: a process is only ended while it is held by a descriptor of itself and carries the mark, so no
-//! number that was used again is taken for ours.
+//! Invariant: a process is ended only while held by a pidfd and carrying the mark, so a reused ID is not
+//! taken for ours.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use crate::mark::Mark;
 /// Time that processes have to go after they were ended.
 const GONE_MAX: Duration = Duration::from_secs(30);
 
-/// Ends every process with `mark` in its environment but this one, and waits until they are gone; gives how
-/// many there were.
+/// Ends every process with `mark` in its environment except this one, and waits until they are gone; returns
+/// their number.
 pub(crate) fn end_marked(mark: &Mark) -> Result<usize, StackError> {
     let began = Instant::now();
     let mut ended = std::collections::BTreeSet::new();
@@ -44,23 +44,23 @@ pub(crate) fn end_marked(mark: &Mark) -> Result<usize, StackError> {
     }
 }
 
-/// What an ended process has to close its files in, before the others are ended.
+/// Time for an ended process to close its files before the others are ended.
 const ENDED_MAX: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// Ends one process if it is what it was taken for.
+/// Ends one process if it still carries the mark.
 fn end(number: i32, mark: &Mark) -> bool {
     let Some(pid) = Pid::from_raw(number) else { return false };
     let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
-    // Looked at again now that the number cannot become another process's.
+    // Checked again now that the ID cannot be reused.
     if !carries(number, mark) || pidfd_send_signal(&held, Signal::KILL).is_err() {
         return false;
     }
-    // Its environment goes before its files and their locks do; readable when all of it has gone.
+    // Its environment disappears before its files and locks; readable when it is gone completely.
     let _ = poll(&mut [PollFd::new(&held, PollFlags::IN)], Some(&ENDED_MAX));
     true
 }
 
-/// Processes with the mark; those that have ended and were not waited for have no environment.
+/// Processes with the mark; zombies have no environment.
 fn marked(mark: &Mark) -> Vec<i32> {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     numbers().filter(|number| *number != own && carries(*number, mark)).collect()
@@ -82,7 +82,7 @@ fn name_of(number: i32) -> String {
     format!("{number} ({})", name.trim())
 }
 
-/// Processes that have something open, mapped or as their directory at or below `place`, for people.
+/// Processes with something open, mapped or as working directory at or below `place`, for people.
 pub(crate) fn holders(place: &Path) -> Vec<String> {
     let holds = |number: &i32| {
         let process = PathBuf::from(format!("/proc/{number}"));
@@ -101,7 +101,7 @@ pub(crate) fn holders(place: &Path) -> Vec<String> {
 /// Processes that have a block device with one of these numbers (major, minor) open, by whatever node, for
 /// people.
 pub(crate) fn holders_of(devices: &[(u32, u32)]) -> Vec<String> {
-    // Of a file that a server keeps, what the kernel knows already: a server that hangs is not asked.
+    // The kernel's cached attributes: a stuck server must not be queried.
     let is_one = |link: &Path| {
         let (flags, wanted) = (AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE);
         rustix::fs::statx(rustix::fs::CWD, link, flags, wanted).is_ok_and(|found| {

@@ -1,6 +1,6 @@
-//! Opening what is measured without an access time to keep: each read would have to look at it.
+//! Opens targets without access times, which every read would have to check.
 //!
-//! Invariant: what cannot be opened so (only the owner and root may) is opened as usual.
+//! Invariant: what cannot be opened that way (only the owner and root may) is opened as usual.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,7 +16,7 @@ pub struct OpenMode {
     pub direct: bool,
 }
 
-/// Opens `path`, which exists, without access times where that is allowed.
+/// Opens the existing `path` without access times if allowed.
 ///
 /// # Errors
 /// As [`OpenOptions::open`].
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
     use std::io::Read as _;
 
-    /// A user without privileges must be able to measure a file that is somebody else's.
+    /// A user without privileges must be able to measure another user's file.
     #[test]
     fn what_is_ours_is_read_without_a_trace_and_the_rest_is_read() {
         let mode = OpenMode { write: false, direct: false };

@@ -1,7 +1,7 @@
-//! The directory of the undo journals: ours alone.
+//! The directory of undo journals.
 //!
-//! Invariants: it belongs to this user and nobody else can write to it, and what is in it nobody else can
-//! read; otherwise nothing is noted and nothing is undone from it. A directory that was there is not changed.
+//! Invariants: it belongs to this user, nobody else can write to it or read its contents; otherwise it is not
+//! used. An existing directory is not changed.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 use crate::StackError;
 
-/// Where journals are kept: `$CROSSPOINT_STATE_DIR`, else `$XDG_STATE_HOME/crosspoint`, else
+/// Place of the journals: `$CROSSPOINT_STATE_DIR`, else `$XDG_STATE_HOME/crosspoint`, else
 /// `~/.local/state/crosspoint`.
 ///
 /// # Errors
-/// When none of the three is set: there is no place that nobody else could have made first.
+/// If none of the three is set.
 pub fn state_directory() -> Result<PathBuf, StackError> {
     let from = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     from("CROSSPOINT_STATE_DIR")
@@ -28,7 +28,7 @@ pub fn state_directory() -> Result<PathBuf, StackError> {
         })
 }
 
-/// The folder of the journals in `state`, made if need be.
+/// The folder of the journals in `state`, created if needed.
 pub(crate) fn journals(state: &Path) -> Result<PathBuf, StackError> {
     let dir = state.join("undo");
     for dir in [state, &dir] {
@@ -43,7 +43,7 @@ pub(crate) fn journals(state: &Path) -> Result<PathBuf, StackError> {
     Ok(dir)
 }
 
-/// The folder of the journals, if it is there.
+/// The folder of the journals, if it exists.
 pub(crate) fn journals_there(state: &Path) -> Result<Option<PathBuf>, StackError> {
     let dir = state.join("undo");
     match fs::symlink_metadata(&dir) {
@@ -57,13 +57,13 @@ pub(crate) fn journals_there(state: &Path) -> Result<Option<PathBuf>, StackError
     Ok(Some(dir))
 }
 
-/// Closes the folder of the journals, which is ours alone, to others.
+/// Removes other users' access to the folder of the journals.
 fn close(dir: &Path) -> Result<(), StackError> {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
         .map_err(StackError::io("close to others", dir))
 }
 
-/// Refuses what others could have put there, or put something into.
+/// Refuses a directory that others could have created or written to.
 fn check(dir: &Path) -> Result<(), StackError> {
     let data = fs::metadata(dir).map_err(StackError::io("look at", dir))?;
     let own = rustix::process::geteuid().as_raw();

@@ -1,8 +1,8 @@
-//! The temporary file that block trials read and write.
+//! The temporary file of block trials.
 //!
 //! Filled with incompressible data before the first trial, so that no read is served from a hole and no
-//! device can shrink what it stores. Invariants: space is checked before the first byte; a failed or
-//! stopped fill leaves no file.
+//! device can compress it. Invariants: space is checked before the first byte; a failed or stopped fill
+//! leaves no file.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -24,13 +24,13 @@ pub struct TestFile {
 }
 
 const FILL_BLOCK: usize = 1 << 20;
-/// Alignment that O_DIRECT asks for at most.
+/// Largest alignment for O_DIRECT.
 const ALIGNMENT: usize = 4096;
-/// Space that stays free beyond what we write.
+/// Space that must stay free.
 const MARGIN: Bytes = Bytes::mib(64);
 
-/// Makes and fills a file of `size` bytes at `path`. `step` receives how many bytes are done and says
-/// whether to continue; when it says no, the file is removed and the result is `None`.
+/// Creates and fills a file of `size` bytes at `path`. `step` receives the bytes done and returns whether to
+/// continue; otherwise the file is removed and the result is `None`.
 ///
 /// # Errors
 /// No space, no direct I/O, or a failed write.

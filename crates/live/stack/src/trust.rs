@@ -1,8 +1,7 @@
-//! Whose directories these are: what is made in a directory is safe only if nobody else can exchange it.
+//! Directory ownership: files in a directory are safe only if nobody else can swap it.
 //!
-//! Invariant: a directory passes when it and every directory above belong to root or to this user, and
-//! nobody else can rename what is in them (not writable by others, or sticky). Under sudo the user who
-//! called it is this user too: they are root already.
+//! Invariant: a directory passes if it and all parents belong to root or this user, and nobody else can
+//! rename their entries (not writable by others, or sticky). Under sudo the calling user counts as this user.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,16 +12,16 @@ use crate::StackError;
 /// Links within links at most.
 const LINKS_MAX: u32 = 16;
 
-/// Refuses a directory in which another user could swap what this process makes: one that he may write to, or
-/// that is reached through a link of his.
+/// Refuses a directory in which another user could swap our files: one that they can write to, or that is
+/// reached through their link.
 ///
 /// # Errors
-/// [`StackError::Refused`] with the place that is to blame; [`StackError::Io`] when `dir` does not exist.
+/// [`StackError::Refused`] with the place at fault; [`StackError::Io`] if `dir` does not exist.
 pub fn check_directory(dir: &Path) -> Result<(), StackError> {
     check_places(dir, dir, 0)
 }
 
-/// Checks the nearest directory above `path` that exists, or `path` itself, before `path` is made.
+/// Checks `path`, or its nearest existing parent, before `path` is created.
 ///
 /// # Errors
 /// As [`check_directory`].
@@ -42,11 +41,11 @@ fn check_places(named: &Path, dir: &Path, links: u32) -> Result<(), StackError> 
             "choose a directory that you own, in directories that you or root own",
         )
     };
-    // Without a slash at its end, which would follow a link.
+    // Without a trailing slash, which would follow a link.
     let given = std::path::absolute(dir).map_err(StackError::io("use directory", dir))?;
     let given: PathBuf = given.components().collect();
     let whole = fs::canonicalize(dir).map_err(StackError::io("use directory", dir))?;
-    // As given too: what is crossed before `..` could be swapped for something else.
+    // As given, too: a component before `..` could be swapped.
     for place in given.ancestors().chain(whole.ancestors()) {
         let data = fs::metadata(place).map_err(StackError::io("look at", place))?;
         if let Some(why) = user.distrusts((data.uid(), data.gid()), data.mode()) {
@@ -66,11 +65,11 @@ fn check_places(named: &Path, dir: &Path, links: u32) -> Result<(), StackError> 
     Ok(())
 }
 
-/// The user of this process, who may have called it by sudo.
+/// The user of this process, who may have called it through sudo.
 struct User {
     id: u32,
     caller: Option<u32>,
-    /// A group that nobody else is in.
+    /// A group without other members.
     private_group: Option<u32>,
 }
 
@@ -108,8 +107,8 @@ impl User {
     }
 }
 
-/// Whether a group has no member but this user, by passwd(5) and group(5); one that they do not have may have
-/// any, unless it has the number of its user, as distributions number private groups.
+/// Whether a group has no member except this user, by passwd(5) and group(5). An unknown group is private if
+/// it has its user's number, as distributions assign them.
 fn is_private((user, group): (u32, u32), users: &str, groups: &str) -> bool {
     let number = |line: &str, at: usize| line.split(':').nth(at)?.parse::<u32>().ok();
     let names = |line: &&str| number(line, 2) == Some(user);
@@ -123,7 +122,7 @@ fn is_private((user, group): (u32, u32), users: &str, groups: &str) -> bool {
     members.map_or(user == group, only_own) && !users.lines().any(primary)
 }
 
-/// Whether a file of this owner may be replaced: one of this user's, of root's, or of sudo's caller.
+/// Whether a file of this owner may be replaced: this user's, root's, or the sudo caller's.
 #[must_use]
 pub fn is_trusted_owner(owner: u32) -> bool {
     User::current().trusts(owner)

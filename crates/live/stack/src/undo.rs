@@ -1,7 +1,7 @@
-//! How each thing that a run makes on the host is undone.
+//! How each thing that a run creates on the host is undone.
 //!
-//! Invariants: an entry names only what carries the mark of its own journal, and a directory only one of
-//! this user; anything else is refused, whatever the journal says. Undoing twice does nothing.
+//! Invariants: an entry names only things with its journal's mark, and only this user's directories; others
+//! are refused, whatever the journal says. Undoing twice does nothing.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ use crate::mark::{Mark, not_ours};
 use crate::mounts::{PATIENCE, detach, holds_mount, unmount, unmount_left};
 use crate::ungroup::remove_group;
 
-/// Sets a variable of a server that others use to what it was: `(dsn, name, value)`; how it failed.
+/// Restores a variable of a shared server: `(dsn, name, value)`; returns the error.
 pub type Restore = fn(&str, &str, &str) -> Result<(), String>;
 
 /// How to undo one thing.
@@ -33,7 +33,7 @@ pub enum Undo {
         /// The file.
         backing: PathBuf,
     },
-    /// Unmount what is mounted in a work area.
+    /// Unmount a file system in a work area.
     Unmount {
         /// Where.
         path: PathBuf,
@@ -45,22 +45,22 @@ pub enum Undo {
         /// Where its processes were before.
         home: PathBuf,
     },
-    /// Forbid FUSE over io_uring again, which was allowed for as long as mounting takes.
+    /// Disable FUSE over io_uring again, which was enabled while mounting.
     ForbidRings,
-    /// Set a variable of a server that others use to what it was.
+    /// Restore a variable of a shared server.
     RestoreSetting {
         /// The server, without a password.
         dsn: String,
         /// The variable.
         name: String,
-        /// What it was.
+        /// Its original value.
         value: String,
     },
 }
 
-/// Undoes one thing of the journal with that mark; gives what was done, nothing where nothing was left to do.
+/// Undoes one entry of the journal with that mark; returns what was done, `None` if there was nothing to do.
 ///
-/// `patience` is the time that is waited for loop devices to go.
+/// `patience` is the time for loop devices to disappear.
 pub(crate) fn undo(
     entry: &Undo,
     mark: &Mark,
@@ -113,7 +113,7 @@ fn forbid_rings() -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         file => file?,
     };
-    // Whoever allows it for a moment holds it meanwhile.
+    // Locked by whoever enables it temporarily.
     file.lock()?;
     let allowed = fs::read_to_string(RINGS)?.trim() == "Y";
     if allowed {
@@ -129,7 +129,7 @@ fn remove_tree(path: &Path, mark: &Mark) -> Result<Option<String>, StackError> {
         return Err(not_ours(path));
     }
     let data = match fs::symlink_metadata(path) {
-        // Nor was anything made in what is no directory.
+        // Nothing can have been created in a path that is not a directory.
         Err(error)
             if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) =>
         {

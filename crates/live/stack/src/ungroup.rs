@@ -1,6 +1,6 @@
-//! Removing a control group of ours, with whatever is still in it put back.
+//! Removes our control groups, moving remaining processes back.
 //!
-//! Invariant: only what carries the mark, and is a control group, is touched.
+//! Invariant: only control groups with the mark are touched.
 
 use std::fs;
 use std::io;
@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 use crate::StackError;
 use crate::mark::{Mark, is_plain, not_ours};
 
-/// Moves whatever is in a group of ours back to `home` and removes it; whether it was there.
+/// Moves the processes of our group back to `home` and removes it; returns whether it existed.
 ///
 /// # Errors
-/// For what does not carry the mark or is no control group, and for a home that is none.
+/// If it lacks the mark or is not a control group, or `home` is invalid.
 pub(crate) fn remove_group(group: &Path, home: &Path, mark: &Mark) -> Result<bool, StackError> {
     let named = group.file_name().and_then(|name| name.to_str());
     let ours = named.is_some_and(|name| name.starts_with(&mark.group_prefix()));
     if !ours || !is_plain(group) || !is_plain(home) {
         return Err(not_ours(group));
     }
-    // What cannot be looked at is not gone.
+    // Not being able to look does not mean that it is gone.
     match fs::symlink_metadata(group) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         found => found.map_err(StackError::io("look at the group", group))?,
@@ -37,7 +37,7 @@ pub(crate) fn remove_group(group: &Path, home: &Path, mark: &Mark) -> Result<boo
     loop {
         match fs::remove_dir(group) {
             Ok(()) => return Ok(true),
-            // Processes that were ended leave it in their own time.
+            // Ended processes leave it asynchronously.
             Err(_) if began.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(10)),
             Err(error) => return Err(StackError::io("remove the group", group)(error)),
         }

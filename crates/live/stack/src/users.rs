@@ -1,6 +1,6 @@
-//! Who uses a block device: mounts, swap, devices stacked on it, loop devices over it.
+//! Users of a block device: mounts, swap, stacked devices, loop devices.
 //!
-//! Invariants: devices are compared by number, not by name; what cannot be looked at counts as a use.
+//! Invariants: devices are compared by number, not by name; what cannot be checked counts as a use.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use observe::BlockDevice;
 
-/// Who uses the device or a part of it, if anybody.
+/// The user of the device or a part of it, if any.
 pub(crate) fn in_use(device: &BlockDevice, number: u64) -> Option<String> {
     let parts = device.partitions();
     let mut numbers = vec![number];
@@ -83,7 +83,7 @@ fn loops_on(numbers: &[u64]) -> Vec<String> {
         let by_kernel = backing_of(&name).map(|backing| backing.device);
         let uses = match by_kernel {
             Some(number) => numbers.contains(&number),
-            // Not to be asked: by name, and a device that cannot be looked at is a use.
+            // Cannot be queried, so compare by name; an unreadable device counts as a use.
             None if path.starts_with("/dev/") => {
                 fs::metadata(&path).is_err() || is_one_of(Path::new(&path), numbers)
             }
@@ -99,7 +99,7 @@ const LOOP_GET_STATUS64: libc::Ioctl = 0x4C05;
 /// Bytes of `struct loop_info64`.
 const LOOP_INFO: usize = 232;
 
-/// What a loop device is over, as the kernel has it.
+/// The backing of a loop device.
 struct Backing {
     /// File system and number of the file.
     file: (u64, u64),
@@ -107,7 +107,7 @@ struct Backing {
     device: u64,
 }
 
-/// `None` when the kernel was not to be asked, or it is over nothing.
+/// `None` if the kernel cannot be queried, or it has no backing.
 fn backing_of(name: &str) -> Option<Backing> {
     let device = fs::OpenOptions::new()
         .read(true)
@@ -125,7 +125,7 @@ fn backing_of(name: &str) -> Option<Backing> {
     (result == 0).then_some(Backing { file: (of, inode), device })
 }
 
-/// Another loop device over the same file: what is at whatever offset on that one is on this one too.
+/// Another loop device on the same file: their data overlaps, whatever the offset.
 fn sibling(name: &str) -> Option<String> {
     let own = backing_of(name).filter(|_| name.starts_with("loop"))?;
     let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();

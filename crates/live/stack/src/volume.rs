@@ -1,10 +1,9 @@
-//! A volume for a database: a loop device with direct I/O over a file of ours, or a device that the guard has
-//! let through; formatted and mounted, or left to the database as it is.
+//! Volumes for databases: a loop device with direct I/O on our file, or a device that passed the guard;
+//! formatted and mounted, or left raw.
 //!
-//! Invariants: each step is in the undo journal before it is taken; the device is reached through the
-//! descriptor that the guard gave, never by name; only what was made here, or what the guard let through, is
-//! formatted, unmounted, detached or erased; each time the whole device is discarded first (every mkfs used
-//! here does).
+//! Invariants: each step is in the undo journal first; the device is reached through the guard's descriptor,
+//! never by name; only what was created here, or passed the guard, is formatted, unmounted, detached or
+//! erased; each time the whole device is discarded first (every mkfs used here does).
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -19,30 +18,30 @@ use crate::mark::Mark;
 use crate::mounts::{PATIENCE, detach, mounts, run, unmount};
 use crate::{Journal, StackError, Undo, WorkArea};
 
-/// What to make.
+/// A file system to create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Format {
-    /// Program that makes it.
+    /// Its mkfs program.
     pub program: &'static str,
     /// Its arguments before the device.
     pub arguments: &'static [&'static str],
-    /// Package that has it.
+    /// The package of that program.
     pub package: &'static str,
-    /// What the kernel calls it.
+    /// The kernel's name of it.
     pub kind: &'static str,
 }
 
 impl Format {
-    /// ext4 as it comes.
+    /// ext4 with default options.
     pub const EXT4: Self =
         Self { program: "mkfs.ext4", arguments: &["-q", "-F"], package: "e2fsprogs", kind: "ext4" };
     /// ext4 without a journal.
     pub const EXT4_NO_JOURNAL: Self =
         Self { arguments: &["-q", "-F", "-O", "^has_journal"], ..Self::EXT4 };
-    /// XFS as it comes.
+    /// XFS with default options.
     pub const XFS: Self =
         Self { program: "mkfs.xfs", arguments: &["-q", "-f"], package: "xfsprogs", kind: "xfs" };
-    /// Btrfs as it comes.
+    /// Btrfs with default options.
     pub const BTRFS: Self = Self {
         program: "mkfs.btrfs",
         arguments: &["-q", "-f"],
@@ -58,11 +57,10 @@ pub struct Volume {
     mark: Mark,
     /// Where it is mounted, and how it is formatted; `None`: it is not.
     mounted: Option<(PathBuf, Format)>,
-    /// A node of ours for the device, by its number, in a work area: a database that puts files next to its
-    /// device puts them there, and nobody can point it elsewhere. The number is this device's while it is
-    /// held.
+    /// Our node of the device, by its number, in a work area: a database that puts files next to its device
+    /// puts them there, and nobody can redirect it. The number is this device's while it is held.
     node: PathBuf,
-    /// Of a device of the user's: erased when the run is over, so that the next may use it.
+    /// For a user's device: erased after the run, so that the next can use it.
     erase: bool,
 }
 
@@ -86,7 +84,7 @@ impl Volume {
         Self::over_file(journal, area, &backing, format)
     }
 
-    /// A loop device over the file `backing`, with what it has in `area`.
+    /// A loop device on the file `backing`; its mount point is in `area`.
     ///
     /// # Errors
     /// Without root, a program or a free loop device.
@@ -103,10 +101,10 @@ impl Volume {
         Self::made(journal, area, (Arc::new(device), false), format)
     }
 
-    /// A loop device over `backing` that somebody else has made, and takes away.
+    /// An existing loop device on `backing`, created and removed by its owner.
     ///
     /// # Errors
-    /// Without root or a program, or when it is not over that file.
+    /// Without root or a program, or if its backing file differs.
     pub fn on_loop_of(
         journal: &Journal,
         area: &WorkArea,
@@ -118,7 +116,7 @@ impl Volume {
         Self::made(journal, area, (Arc::new(device), false), format)
     }
 
-    /// A device that the guard let through for overwriting.
+    /// A device that passed the guard for overwriting.
     ///
     /// # Errors
     /// Without root or a program.
@@ -147,7 +145,7 @@ impl Volume {
         }
         let mut node = area.path().join("device");
         if !device.make_node(&node)? {
-            // That file system has no devices.
+            // That file system allows no device nodes.
             let other = WorkArea::create(journal, Path::new("/dev"), "device")?;
             node = other.path().join("device");
             device.make_node(&node)?;
@@ -155,10 +153,10 @@ impl Volume {
         Ok(Self { device, mark: journal.mark().clone(), mounted, node, erase })
     }
 
-    /// Begins again: whatever was on it is gone.
+    /// Formats it again; all data is lost.
     ///
     /// # Errors
-    /// When something of it is still in use, or the device is no longer the one that it was.
+    /// If it is in use, or the device has changed.
     pub fn remake(&self) -> Result<(), StackError> {
         let Some((mount, format)) = &self.mounted else {
             return self.device.erase(true);
@@ -166,7 +164,7 @@ impl Volume {
         unmount(mount)?;
         self.device.claim()?;
         self.device.verify()?;
-        // A file system takes the device for itself, and each mkfs refuses one that is taken.
+        // A file system needs exclusive access, and mkfs refuses a claimed device.
         self.device.release();
         let mut words = format.arguments.to_vec();
         words.push("/proc/self/fd/0");
@@ -175,13 +173,13 @@ impl Volume {
         self.mount_on(mount, *format)
     }
 
-    /// Mounts what is on it, as it is.
+    /// Mounts its existing file system.
     ///
     /// # Errors
-    /// When there is no file system, or the device is no longer the one that it was.
+    /// If there is none, or the device has changed.
     pub fn mount_again(&self) -> Result<(), StackError> {
         let Some((mount, format)) = &self.mounted else { return Ok(()) };
-        // A file system takes the device for itself.
+        // A file system needs exclusive access.
         self.device.release();
         self.mount_on(mount, *format)
     }
@@ -206,19 +204,19 @@ impl Volume {
         &self.node
     }
 
-    /// Whether it is made on that device.
+    /// Whether it is on that device.
     #[must_use]
     pub fn is_on(&self, device: &Path) -> bool {
         self.device.is(device)
     }
 
-    /// Whether a database has the device to itself.
+    /// Whether a database uses the raw device.
     #[must_use]
     pub const fn is_raw(&self) -> bool {
         self.mounted.is_none()
     }
 
-    /// Type and options as the kernel has them.
+    /// Type and options as reported by the kernel.
     #[must_use]
     pub fn options(&self) -> String {
         let here = mounts().into_iter().find(|mounted| mounted.place == self.path());
@@ -230,17 +228,17 @@ impl Drop for Volume {
     fn drop(&mut self) {
         let free = self.mounted.as_ref().is_none_or(|(mount, _)| unmount(mount).is_ok());
         if self.erase && free {
-            // A signature that stays costs the user a wipefs before the next run, nothing else.
+            // A remaining signature costs the user a wipefs before the next run, nothing else.
             let _ = self.device.erase(false);
         }
     }
 }
 
-/// A loop device with direct I/O over a file of ours; it is in the undo journal.
+/// A loop device with direct I/O on our file; it is in the undo journal.
 ///
 /// # Errors
-/// Without root, `losetup` or a free loop device; where the kernel gives no direct I/O over that file, which
-/// `losetup` passes over: what is below would be the page cache.
+/// Without root, `losetup` or a free loop device; if the kernel gives no direct I/O on that file, which
+/// `losetup` ignores: reads would come from the page cache.
 pub fn loop_over(journal: &Journal, backing: &Path) -> Result<PathBuf, StackError> {
     need_root()?;
     journal.note(Undo::DetachLoop { backing: backing.to_owned() })?;
@@ -260,7 +258,7 @@ pub fn loop_over(journal: &Journal, backing: &Path) -> Result<PathBuf, StackErro
     ))
 }
 
-/// Whether a loop device goes past the page cache below it.
+/// Whether a loop device bypasses the page cache below it.
 fn is_direct(device: &Path) -> bool {
     let name = device.file_name().unwrap_or_default();
     let says = fs::read_to_string(Path::new("/sys/block").join(name).join("loop/dio"));

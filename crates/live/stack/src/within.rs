@@ -1,8 +1,7 @@
-//! A program run to its end, within a time, with what it says bounded.
+//! Runs a program with a time limit and bounded output.
 //!
-//! Invariants: one that does not end is killed, and ends with the thread that started it; what it says
-//! beyond a bound is heard and forgotten, so that it does not wait for ever; none gets this program's
-//! secrets.
+//! Invariants: a program that does not end is killed, and ends with the thread that started it; output beyond
+//! the bound is read and dropped, so it does not block; it gets none of this program's secrets.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -16,13 +15,12 @@ use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_
 
 use crate::PASSWORD_VARIABLE;
 
-/// Most that is kept of what a program says.
+/// Maximum output that is kept.
 const SAID_MAX: u64 = 1 << 20;
-/// Time between looks.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Where a program is: on the search path, or where distributions put those of administrators. Nothing is
-/// started.
+/// Path of a program: on the search path, or in the administrators' directories. Nothing is started.
 #[must_use]
 pub fn find_program(name: &str) -> Option<PathBuf> {
     const PLACES: [&str; 5] =
@@ -32,17 +30,17 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
     paths.map(|dir| dir.join(name)).find(|path| path.is_file())
 }
 
-/// Runs `command`, whose standard input was set, until its end, at most for `most`, or until `stop`.
+/// Runs `command`, with its standard input already set, until its end, at most for `most`, or until `stop`.
 /// `begun` gets the child first.
 ///
 /// # Errors
-/// What the system said; [`io::ErrorKind::TimedOut`] and [`io::ErrorKind::Interrupted`] when it was killed.
+/// The system's error; [`io::ErrorKind::TimedOut`] and [`io::ErrorKind::Interrupted`] if it was killed.
 pub fn output_within(
     command: &mut Command,
     (most, stop): (Duration, Option<&AtomicBool>),
     begun: impl FnOnce(&mut Child),
 ) -> io::Result<Output> {
-    // A group of its own: what it has started ends with it.
+    // Its own process group: its children end with it.
     command
         .env_remove(PASSWORD_VARIABLE)
         .process_group(0)
@@ -58,7 +56,7 @@ pub fn output_within(
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let (send_out, out) = sync_channel(1);
     let (send_errors, errors) = sync_channel(1);
-    // Not joined: what the child has started may hold its outputs open after its end.
+    // Not joined: its children may hold its outputs open.
     std::thread::spawn(move || send_out.send(bounded(stdout)));
     std::thread::spawn(move || send_errors.send(bounded(stderr)));
     let status = end_of(&mut child, most, stop)?;
@@ -78,7 +76,7 @@ fn end_of(child: &mut Child, most: Duration, stop: Option<&AtomicBool>) -> io::R
         let stopped = stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
         if stopped || began.elapsed() >= most {
             if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-                // Not waited for yet, so the number is still its own.
+                // Not waited for yet, so the ID is still its own.
                 let _ = kill_process_group(group, Signal::KILL);
             }
             let _ = child.wait();

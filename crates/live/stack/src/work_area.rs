@@ -1,7 +1,7 @@
-//! A directory of ours on the storage under test.
+//! A work area: our directory on the storage under test.
 //!
-//! Invariants: noted in the undo journal before it exists; its name carries the mark of this process; nobody
-//! else can enter it, or put something else in its place.
+//! Invariants: in the undo journal before it exists; its name has this process's mark; nobody else can enter
+//! or replace it.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
@@ -17,10 +17,10 @@ pub struct WorkArea {
 }
 
 impl WorkArea {
-    /// Makes a working directory inside `parent` for the stack of that name.
+    /// Creates a work area inside `parent` for the stack of that name.
     ///
     /// # Errors
-    /// When `parent` does not exist or cannot be written to.
+    /// If `parent` does not exist or cannot be written to.
     pub fn create(journal: &Journal, parent: &Path, stack: &str) -> Result<Self, StackError> {
         let parent = fs::canonicalize(parent).map_err(StackError::io("use directory", parent))?;
         check_directory(&parent)?;
@@ -39,10 +39,10 @@ impl WorkArea {
         &self.path
     }
 
-    /// An empty directory inside, for one trial; a former one of that name is removed.
+    /// An empty directory inside, for one trial; an existing one of that name is removed.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If it cannot be created.
     pub fn fresh(&self, name: &str) -> Result<PathBuf, StackError> {
         let path = self.path.join(name);
         if path.exists() {

@@ -1,7 +1,7 @@
 //! The configuration file of `act_storage`: `name: value` lines, `#` comments.
 //!
 //! Invariants: an unknown key, a value out of range and a missing mandatory key are errors with the line;
-//! defaults are those of the program.
+//! defaults are those of ACT.
 
 use serde::{Serialize, Serializer};
 use thiserror::Error;
@@ -15,7 +15,7 @@ const DEVICES_MAX: usize = 128;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}{message}", if *line > 0 { format!("line {line}: ") } else { String::new() })]
 pub struct ConfigError {
-    /// From 1; 0 when something is missing.
+    /// From 1; 0 if a key is missing.
     pub line: usize,
     /// What is wrong and what is allowed.
     pub message: String,
@@ -26,7 +26,7 @@ fn count<S: Serializer>(names: &[String], serializer: S) -> Result<S::Ok, S::Err
     serializer.serialize_u64(names.len() as u64)
 }
 
-/// A checked configuration; fields in the order of ACT's own output.
+/// A checked configuration; fields in the order of ACT's output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Config {
     /// Devices under test.
@@ -49,7 +49,7 @@ pub struct Config {
     pub write_reqs_per_sec: u32,
     /// Bytes of a record, the smallest if they vary.
     pub record_bytes: u32,
-    /// Bytes of the largest record; 0: all alike.
+    /// Largest record, bytes; 0 if all have the same size.
     pub record_bytes_range_max: u32,
     /// Size of large-block operations, KiB.
     pub large_block_op_kbytes: u32,
@@ -59,13 +59,13 @@ pub struct Config {
     pub update_pct: u32,
     /// Blocks with less live data than this are defragmented, percent.
     pub defrag_lwm_pct: u32,
-    /// Defragmentation reads nothing from the device.
+    /// Defragmentation does not read from the device.
     pub no_defrag_reads: bool,
     /// Share of written data that is random, percent.
     pub compress_pct: u32,
     /// Writes without `O_DSYNC`.
     pub disable_odsync: bool,
-    /// Each client write goes to the device by itself.
+    /// Each client write goes to the device separately.
     pub commit_to_device: bool,
     /// A thread a device scans it in large blocks.
     pub tomb_raider: bool,
@@ -110,7 +110,7 @@ const REMOVED: [(&str, &str); 5] = [
 ];
 
 impl Default for Config {
-    /// The program's defaults; devices and duration are mandatory and empty here.
+    /// ACT's defaults; devices and duration are mandatory and empty here.
     fn default() -> Self {
         Self {
             device_names: Vec::new(),
@@ -219,7 +219,7 @@ impl Config {
         }
     }
 
-    /// The rules of the program, each with the key that it speaks of.
+    /// ACT's rules, each with its key.
     fn check(&self) -> Result<(), (&'static str, String)> {
         let large = u64::from(self.large_block_op_kbytes) * 1024;
         let (smallest, biggest) = (self.record_bytes, self.record_bytes_range_max);
@@ -288,7 +288,7 @@ impl Config {
         Self { read_reqs_per_sec: times(2000), write_reqs_per_sec: times(1000), ..self.clone() }
     }
 
-    /// The rating that its rates stand for, if they are a standard load.
+    /// The rating of a standard load; `None` for other rates.
     #[must_use]
     pub fn rating(&self) -> Option<u32> {
         let devices = u32::try_from(self.device_names.len()).ok()?.max(1);

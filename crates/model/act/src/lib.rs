@@ -1,9 +1,9 @@
-//! Aerospike ACT storage tests (release 6.6): the configuration file, the load that follows from it, the
-//! log that ACT's `act_latency.py` reads, and the verdict that it leaves to the reader.
+//! Aerospike ACT storage tests (release 6.6): configuration file, load, log for `act_latency.py`, and
+//! verdict.
 //!
 //! Sources are the released program (`src/storage/cfg_storage.c`, `src/storage/act_storage.c`,
-//! `src/common/histogram.c`) where it and its README disagree. Invariant: pure; the same recording gives
-//! the same log.
+//! `src/common/histogram.c`) where its README disagrees. Invariant: pure; the same recording gives the same
+//! log.
 
 #![forbid(unsafe_code)]
 

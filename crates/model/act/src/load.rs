@@ -1,9 +1,8 @@
-//! The load that follows from a configuration, and the clients that offer it.
+//! The load of a configuration, and the clients that offer it.
 //!
-//! The formula is the program's: a large block holds a whole number of records (its README divides
-//! exactly). Two phases: `act` reproduces the program (its service threads all fire at the same instants,
-//! and lose the remainder of the rate divided by their number), `independent` offers the same rates with
-//! exponential gaps.
+//! The formula is ACT's: a large block holds a whole number of records (its README divides exactly). Two
+//! phases: `act` reproduces ACT (service threads fire at the same instants, and lose the remainder of the
+//! rate divided by their number), `independent` offers the same rates with exponential gaps.
 
 use units::{Bytes, Nanos, Share};
 use workload::{Arrivals, BlockPlan, OpenLoop, Pattern, RateStep, Sizes, Spacing};
@@ -18,9 +17,9 @@ use crate::Config;
 #[serde(rename_all = "lowercase")]
 #[schemars(rename = "ActPhase")]
 pub enum Phase {
-    /// At random, each for itself: what many clients of a database do.
+    /// Independent random arrivals, as from many database clients.
     Independent,
-    /// As ACT's threads do: all at once, then nothing.
+    /// Synchronized arrivals, as from ACT's threads.
     Act,
 }
 
@@ -72,19 +71,19 @@ impl Load {
     }
 }
 
-/// What the target and the host are like.
+/// Facts of the target and host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Bytes of each device.
     pub device: Bytes,
-    /// Smallest request that the devices take, bytes.
+    /// Smallest request of the devices, bytes.
     pub smallest_request: u32,
     /// Threads that issue requests.
     pub service_threads: u32,
 }
 
 impl Shape {
-    /// Bytes of each device that are addressed: whole large blocks.
+    /// Bytes of each device that are used: whole large blocks.
     #[must_use]
     pub fn addressed(&self, config: &Config) -> Bytes {
         let large = u64::from(config.large_block_op_kbytes) * 1024;
@@ -92,18 +91,18 @@ impl Shape {
     }
 }
 
-/// In flight at most, of requests that come independently: more than any drive serves at once.
+/// Maximum in flight of independent requests: more than any drive serves at once.
 const DEPTH: u32 = 512;
 /// The same for large blocks.
 const LARGE_DEPTH: u32 = 64;
 
-/// Clients of one kind: their plan, how many there are, and whether they are recorded.
+/// Clients of one kind: plan, number, and whether they are recorded.
 pub type ActGroup = (BlockPlan, u32, bool);
 
-/// The clients that offer `config`'s load in `phase` until `end`, or why they cannot.
+/// The clients that offer `config`'s load in `phase` until `end`.
 ///
 /// # Errors
-/// When the devices are too small for one large block, or there are more service threads than requests.
+/// If a device is smaller than one large block, or there are more service threads than requests.
 pub fn groups(
     config: &Config,
     phase: Phase,
@@ -142,7 +141,7 @@ pub fn groups(
     };
     match phase {
         Phase::Act if total > 0 => {
-            // Integer division: what does not divide is not offered.
+            // Integer division: the remainder is not offered.
             let offered = f64::from(total / threads * threads);
             let percent = f64::from(load.reads) / f64::from(total) * 100.0;
             let share = format!("{percent:.2}%").parse().unwrap_or(Share::ALL);
@@ -160,7 +159,7 @@ pub fn groups(
     Ok(groups)
 }
 
-/// Clients that read and write large blocks, and those that scan for tombs.
+/// Clients for large blocks, and for the tomb raider's scans.
 fn large_groups(config: &Config, phase: Phase, load: &Load, base: &BlockPlan) -> Vec<ActGroup> {
     let devices = base.devices;
     let mut groups = Vec::new();
@@ -205,7 +204,8 @@ fn arrivals(phase: Phase, per_second: f64) -> Arrivals {
     Arrivals::Open(OpenLoop { spacing, rates, burst: 1 })
 }
 
-/// Requests of records as the device takes them: every size from the smallest to the largest is as likely.
+/// Requests of records as the device takes them: every size from the smallest to the largest is equally
+/// likely.
 fn record_sizes(stored: (u32, u32), step: u32) -> Sizes {
     let (from, to) = (stored.0.div_ceil(step), stored.1.div_ceil(step));
     let sizes: Vec<(u32, f64)> = (from..=to).map(|count| (count * step, 1.0)).collect();

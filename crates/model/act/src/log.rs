@@ -1,8 +1,8 @@
-//! The log of a test in the format of `act_storage`, made from a recording.
+//! The log of a test in the format of `act_storage`, from a recording.
 //!
-//! Times are service times, as the program's are: from the call to its return, not from when the request
-//! was due. Invariants: counts are cumulative; a bucket `k` counts times from `2^(k-1)` up to `2^k` units,
-//! to the 0.1 % of the recording's histograms.
+//! Times are service times, as ACT's: from the call to its return, not from when the request was due.
+//! Invariants: counts are cumulative; bucket `k` counts times from `2^(k-1)` up to `2^k` units, to the 0.1 %
+//! of the recording's histograms.
 
 use std::fmt::Write;
 

@@ -1,9 +1,9 @@
-//! The table of a test and its verdict: what share of requests took longer than 1, 2, 4, ... in each
-//! slice of time, and whether every slice is within the limits.
+//! The table of a test and its verdict: the share of requests above 1, 2, 4, ... ms in each slice, and
+//! whether every slice is within the limits.
 //!
-//! The limits are Aerospike's for certification, in every slice of one hour: fewer than 5 % of reads above
-//! 1 ms, 1 % above 8 ms and 0.1 % above 64 ms (README of the program). Invariants: a slice that is not
-//! complete is not judged, unless there is no other; a test that was given up fails.
+//! The limits are Aerospike's for certification, in every slice of one hour: fewer than 5 % of reads above 1
+//! ms, 1 % above 8 ms and 0.1 % above 64 ms (ACT's README). Invariants: an incomplete slice is not judged,
+//! unless there is no other; an aborted test fails.
 
 use std::fmt::Write;
 
@@ -14,10 +14,10 @@ use workload::OpClass;
 use crate::log::{BUCKETS, Buckets, add_buckets, unit};
 use crate::{Config, Load};
 
-/// Limits: milliseconds, and the percentage that must take longer in no slice.
+/// Limits: milliseconds, and the percentage of reads above.
 pub const LIMITS: [(u64, f64); 3] = [(1, 5.0), (8, 1.0), (64, 0.1)];
-/// A share of the load below which it was not kept up: over the hours of a certificate the rest becomes far
-/// more than `max-lag-sec`, which a short test may not show.
+/// Share of the load that must be reached: over the hours of a certificate the rest would exceed
+/// `max-lag-sec`, which a short test may not show.
 const KEPT_UP: f64 = 0.98;
 /// Columns of the table: above 1, 2, 4, ... 64 units.
 const COLUMNS: usize = 7;
@@ -35,23 +35,23 @@ pub struct Slice {
     pub over_limits: [f64; LIMITS.len()],
 }
 
-/// What a test came to.
+/// Verdict of a test.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
     /// Every slice is within the limits and the load was kept up.
     pub passed: bool,
     /// Slices by service time, as ACT times.
     pub service: Vec<Slice>,
-    /// The same from when each request was due.
+    /// The same by response time.
     pub response: Vec<Slice>,
     /// Why it failed; empty when it passed.
     pub reasons: Vec<String>,
-    /// Reads per second, and the rate that was asked for.
+    /// Reads per second, and the requested rate.
     pub rate: (f64, f64),
 }
 
-/// Judges `recording` of a test of `config` in slices of `slice`; `failure` says why it was stopped, if it
-/// was: it fell behind, or the device failed.
+/// Judges `recording` of a test of `config` in slices of `slice`; `failure` says why it was aborted, if it
+/// was.
 #[must_use]
 pub fn judge(
     config: &Config,

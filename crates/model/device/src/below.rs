@@ -1,14 +1,13 @@
-//! A device below another one, which remembers when it does something next.
+//! A lower device with a cached next event.
 //!
-//! A stack looks at every event of its own when the next one is, and asking a device that is a stack itself
-//! goes all the way down. Invariant: what it remembers is what the device would say; only requests and
-//! events change that.
+//! A stack checks its next event often, and querying a device that is itself a stack goes all the way down.
+//! Invariant: the cache equals the device's answer; only requests and events change that.
 
 use units::Nanos;
 
 use crate::{Completion, Device, Request};
 
-/// A device, asked for its next event only after something was done to it.
+/// A device whose next event is queried only after a change.
 #[derive(Debug, Clone)]
 pub(crate) struct Below<D> {
     device: D,
@@ -23,7 +22,7 @@ impl<D: Device> Below<D> {
         Self { device, next }
     }
 
-    /// When it does something next; the end of time if never.
+    /// Its next event; the end of time if never.
     #[inline]
     pub fn next(&self) -> Nanos {
         self.next

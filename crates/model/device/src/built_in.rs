@@ -1,6 +1,6 @@
-//! The profiles that ship, as the texts of their files.
+//! The texts of the profiles that ship.
 //!
-//! Invariant: every file of `devices/` is here (tested where files can be read).
+//! Invariant: every file of `devices/` is included (tested where files can be read).
 
 /// A profile by the name of its file.
 macro_rules! profiles {

@@ -1,13 +1,15 @@
-//! A cloud volume: what was paid for as token buckets, and a latency with a long tail.
+//! A cloud volume: token buckets and a latency with a long tail.
 //!
 //! # Model
-//! A request costs one operation for each started `operation_size`, and its bytes; each bucket refills at
-//! its rate up to its burst, and a request waits until both have enough. Where operations and bytes share
-//! one budget (`shared_budget`) a request takes the larger of its two shares of a second from it. Then it
-//! takes a log-normal time around `latency_median`, or, in a share of cases, `outlier_time`. # Source:
-//! Amazon's documentation of volume types; the constants' own sources stand in the profiles.
+//! A request costs one operation per started `operation_size`, and its bytes; each bucket refills at its rate
+//! up to its burst, and a request waits for both. With `shared_budget` it takes the larger of its two shares
+//! of a second from one budget. Then it takes a log-normal time around `latency_median` or, in a share of
+//! cases, `outlier_time`.
 //!
-//! Invariant: no more than the rate over any long time.
+//! # Source
+//! Amazon's documentation of volume types; the constants' sources are in the profiles.
+//!
+//! Invariant: the rate is not exceeded over any long time.
 
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, StandardNormal};
@@ -25,15 +27,15 @@ use crate::{Completion, Device, Operation, Request, Stage, Stages};
 pub struct CloudParameters {
     /// Operations per second.
     pub operations: Constant<Rate>,
-    /// Operations that may be saved up.
+    /// Burst of operations.
     pub operations_burst: Constant<u64>,
     /// Bytes that count as one operation.
     pub operation_size: Constant<Bytes>,
     /// Bytes per second.
     pub bandwidth: Constant<Bytes>,
-    /// Bytes that may be saved up.
+    /// Burst of bytes.
     pub bandwidth_burst: Constant<Bytes>,
-    /// Operations and bytes come from one budget; absent: each has its own.
+    /// Operations and bytes share one budget; absent: separate ones.
     pub shared_budget: Option<Constant<bool>>,
     /// Median latency once admitted.
     pub latency_median: Constant<Nanos>,
@@ -41,11 +43,11 @@ pub struct CloudParameters {
     pub latency_sigma: Constant<f64>,
     /// Share of requests that take `outlier_time` more.
     pub outlier_share: Constant<Share>,
-    /// What they take more.
+    /// The extra time.
     pub outlier_time: Constant<Nanos>,
 }
 
-/// A bucket by the time at which it would be full again (generic cell rate algorithm).
+/// A bucket, as the time at which it would be full (generic cell rate algorithm).
 #[derive(Debug, Clone)]
 struct Bucket {
     nanos_each: f64,
@@ -58,7 +60,7 @@ impl Bucket {
         Self { nanos_each: 1e9 / per_second.max(1e-9), burst: burst.max(1.0), full_at: 0.0 }
     }
 
-    /// Takes `count` tokens; says when they are there.
+    /// Takes `count` tokens; returns when they are available.
     fn take(&mut self, now: f64, count: f64) -> f64 {
         self.full_at = self.full_at.max(now) + count * self.nanos_each;
         (self.full_at - self.burst * self.nanos_each).max(now)
@@ -98,7 +100,7 @@ impl Cloud {
 
 impl Device for Cloud {
     fn submit(&mut self, now: Nanos, request: Request) {
-        // A write is acknowledged when its copies have it: nothing is left to flush.
+        // Writes are acknowledged when replicated: nothing is left to flush.
         if request.operation == Operation::Flush {
             return self.done.at_once(now, request.id);
         }

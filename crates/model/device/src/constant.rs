@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub enum ConstantKind {
     /// From measurements on the device.
     Measured,
-    /// Chosen so that the model gives a measured figure of the device.
+    /// Chosen so that the model reproduces a measured figure of the device.
     Fitted,
     /// From the maker's datasheet.
     Datasheet,

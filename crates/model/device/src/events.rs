@@ -7,11 +7,11 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use units::Nanos;
 
-/// Events of type `E` by time. What comes in order of time, as most of a first-in first-out server's does,
-/// costs O(1); the rest O(log n). Allocates only while it grows.
+/// Events of type `E` by time. Those in order of time, most of a FIFO server's, cost O(1); others O(log n).
+/// Allocates only while it grows.
 #[derive(Debug, Clone)]
 pub struct EventQueue<E> {
-    /// Those that came no earlier than the last of these: in order as they stand.
+    /// Events that came in order of time.
     run: VecDeque<Entry<E>>,
     /// The others.
     heap: BinaryHeap<Entry<E>>,
@@ -21,7 +21,7 @@ pub struct EventQueue<E> {
 #[derive(Debug, Clone)]
 struct Entry<E> {
     at: u64,
-    /// Order of arrival, among those of one time.
+    /// Arrival order, among events of one time.
     order: u64,
     event: E,
 }
@@ -105,17 +105,17 @@ impl<E> EventQueue<E> {
         self.run.len() + self.heap.len()
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.run.is_empty() && self.heap.is_empty()
     }
 }
 
-/// An event in one word: what happens (a small number) and to what.
+/// An event in one word: its kind (a small number) and its object.
 ///
-/// An enum with data is written in two parts and read back in one: the processor waits at every step
-/// of the queue.
+/// An enum with data is written in two parts and read back in one, which stalls the CPU at every step of the
+/// queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event(u64);
 
@@ -127,14 +127,14 @@ impl Event {
         Self((kind as u64) << 32 | of as u64)
     }
 
-    /// What happens.
+    /// Its kind.
     #[inline(always)]
     #[must_use]
     pub const fn kind(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
-    /// To what.
+    /// Its object.
     #[inline(always)]
     #[must_use]
     pub const fn of(self) -> u32 {

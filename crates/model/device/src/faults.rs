@@ -1,6 +1,6 @@
-//! Plans of faults: what goes wrong with a device, when, and how often, read from TOML.
+//! Fault plans: what goes wrong with a device, when, and how often, parsed from TOML.
 //!
-//! Invariants: an unknown key or a fault that cannot be is an error; nothing is drawn here.
+//! Invariants: an unknown key or an impossible fault is an error; nothing is drawn here.
 
 use std::num::NonZeroU32;
 
@@ -10,7 +10,7 @@ use units::{Bytes, Nanos, Seed, Share};
 
 use crate::{Operation, Request};
 
-/// Faults in a plan at most: each is looked at with each request.
+/// Maximum faults of a plan: each is checked for each request.
 const FAULTS_MAX: usize = 64;
 /// Longest time in a plan.
 const TIME_MAX: Nanos = Nanos::from_secs(7 * 24 * 3600);
@@ -26,17 +26,17 @@ pub enum FaultPlanError {
     Impossible {
         /// Its place in the file, from 1 on; 0: the plan itself.
         number: usize,
-        /// Why, and what is allowed.
+        /// The reason, and what is allowed.
         reason: String,
     },
 }
 
-/// What goes wrong with a device.
+/// The faults of a device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FaultPlan {
-    /// What is drawn is drawn from this.
+    /// Seed of all draws.
     pub seed: Seed,
-    /// In the order of the file; of those that a request meets the first decides.
+    /// In the order of the file; the first that matches a request decides.
     pub faults: Vec<Fault>,
 }
 
@@ -50,18 +50,17 @@ struct File {
     fault: Vec<Fault>,
 }
 
-/// When a fault is: all the time unless it says otherwise. Times are those of the device since it was
-/// attached.
+/// When a fault is active: always by default. Times are the device's since it was attached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Window {
-    /// When it begins.
+    /// Its start.
     #[serde(default)]
     pub at: Nanos,
     /// How long it lasts; absent: until the end.
     #[serde(rename = "for")]
     pub lasts: Option<Nanos>,
-    /// It begins again so long after it began; absent: it does not.
+    /// Period; absent: it does not repeat.
     pub every: Option<Nanos>,
 }
 
@@ -137,16 +136,16 @@ fn every_kind() -> Vec<Asked> {
     vec![Asked::Read, Asked::Write, Asked::Flush, Asked::Discard]
 }
 
-/// One thing that goes wrong.
+/// A fault.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Fault {
-    /// Requests end with an input/output error; what they were to change stays as it was.
+    /// Requests fail with an I/O error and change nothing.
     Error {
-        /// Which requests; absent: all.
+        /// Affected requests; absent: all.
         #[serde(default = "every_kind")]
         of: Vec<Asked>,
-        /// How many of them; absent: all.
+        /// Share of them; absent: all.
         #[serde(default = "everything")]
         share: Share,
         /// When.
@@ -155,34 +154,34 @@ pub enum Fault {
         /// Where.
         range: Option<Range>,
     },
-    /// Nothing ends until the stall does.
+    /// Nothing completes during the stall.
     Stall {
         /// When; with `for`.
         when: Window,
     },
-    /// Requests take this many times their time (fail-slow).
+    /// Requests take longer by a factor (fail-slow).
     Slow {
-        /// How many times.
+        /// The factor.
         factor: NonZeroU32,
         /// When they end.
         #[serde(default)]
         when: Window,
     },
-    /// From then on nothing can be changed: writes and discards end with an error.
+    /// Read-only from then on: writes and discards fail.
     ReadOnly {
         /// When.
         #[serde(default)]
         at: Nanos,
     },
-    /// The device holds no more than so much, whatever its size says: writes end with "no space" once it
-    /// does, as on an overbooked volume.
+    /// The device holds less than its size: writes fail with "no space" beyond that, as on an overcommitted
+    /// volume.
     Full {
-        /// How much.
+        /// Its real capacity.
         after: Bytes,
     },
     /// Writes are acknowledged and not done.
     LostWrite {
-        /// How many of them.
+        /// Share of them.
         share: Share,
         /// When.
         #[serde(default)]
@@ -190,9 +189,9 @@ pub enum Fault {
         /// Where.
         range: Option<Range>,
     },
-    /// A bit of what a write leaves is another than was written.
+    /// Writes leave a flipped bit.
     BitRot {
-        /// Of how many writes.
+        /// Share of writes.
         share: Share,
         /// When.
         #[serde(default)]
@@ -200,24 +199,22 @@ pub enum Fault {
         /// Where.
         range: Option<Range>,
     },
-    /// Flushes are acknowledged and not done: what they were for is still lost with the power.
+    /// Flushes are acknowledged and dropped: their data is still lost at a power cut.
     LyingFlush {
-        /// How many of them; absent: all.
+        /// Share of them; absent: all.
         #[serde(default = "everything")]
         share: Share,
         /// When.
         #[serde(default)]
         when: Window,
     },
-    /// The power goes: every request from then on ends with an error, and of what was written and not
-    /// flushed only some is there afterwards.
+    /// The power is cut: every later request fails, and only some unflushed writes remain.
     PowerCut {
         /// When; or:
         at: Option<Nanos>,
-        /// with which write, counted from 1.
+        /// at this write, counted from 1.
         write: Option<u64>,
-        /// Whether capacitors save what was acknowledged (power-loss protection): only what was under way is
-        /// lost then.
+        /// Power-loss protection: only writes in flight are lost.
         #[serde(default)]
         protected: bool,
     },
@@ -284,7 +281,7 @@ impl Fault {
         }
     }
 
-    /// Whether it may meet a request that comes at `now`.
+    /// Whether it can affect a request at `now`.
     #[must_use]
     pub fn meets(&self, now: Nanos, request: &Request) -> bool {
         let within = self.range().is_none_or(|range| {
@@ -304,7 +301,7 @@ impl Fault {
         kind && within && self.window().end_at(now).is_some()
     }
 
-    /// How many of those it meets, as a fraction.
+    /// Probability of affecting such a request.
     #[must_use]
     pub fn chance(&self) -> f64 {
         self.share().fraction()
@@ -334,7 +331,7 @@ impl FaultPlan {
         }
     }
 
-    /// Whether what was acknowledged outlives a power cut without a flush.
+    /// Whether acknowledged data survives a power cut without a flush.
     #[must_use]
     pub fn protects(&self) -> bool {
         let protected = |fault: &Fault| matches!(fault, Fault::PowerCut { protected: true, .. });

@@ -1,10 +1,10 @@
-//! A device with faults: another one whose completions a plan holds up, and whose requests it judges.
+//! A device with faults: a plan delays the completions of another device and decides on its requests.
 //!
-//! Times and outcomes are apart, as models and data are: [`Faulty`] is a device as any other, live and in
-//! virtual time; [`FaultyDrive`] says of each request what becomes of it, for whoever keeps the data.
+//! Times and outcomes are separate, like models and data: [`Faulty`] is a device, live and in virtual time;
+//! [`FaultyDrive`] decides the outcome of each request, for whoever holds the data.
 //!
-//! Invariants: without a plan everything is as without this module; the same plan and the same requests in
-//! the same order meet the same faults.
+//! Invariants: without a plan nothing changes; the same plan and the same requests in the same order meet the
+//! same faults.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -14,11 +14,11 @@ use crate::events::EventQueue;
 use crate::faults::{Fault, FaultPlan};
 use crate::{Completion, Device, Operation, Request};
 
-/// A device whose completions a plan holds up: stalls, and times in which it is slow.
+/// A device whose completions a plan delays: stalls and slow periods.
 #[derive(Debug, Clone)]
 pub struct Faulty<D> {
     device: D,
-    /// Those that hold up; the time of the plan begins at `origin`.
+    /// Delaying faults; the plan's time begins at `origin`.
     faults: Vec<Fault>,
     origin: Nanos,
     held: EventQueue<Completion>,
@@ -26,25 +26,25 @@ pub struct Faulty<D> {
 }
 
 impl<D: Device> Faulty<D> {
-    /// Nothing goes wrong with it yet.
+    /// Without faults.
     pub fn new(device: D) -> Self {
         let (held, below) = (EventQueue::default(), Vec::new());
         Self { device, faults: Vec::new(), origin: Nanos::ZERO, held, below }
     }
 
-    /// From `now` on it is as `plan` says.
+    /// Starts `plan` at `now`.
     pub fn begin(&mut self, plan: &FaultPlan, now: Nanos) {
         let holds = |fault: &&Fault| matches!(fault, Fault::Stall { .. } | Fault::Slow { .. });
         self.faults = plan.faults.iter().filter(holds).cloned().collect();
         self.origin = now;
     }
 
-    /// From now on nothing goes wrong with it; what is held up still is.
+    /// Ends the plan; delayed completions stay delayed.
     pub fn end(&mut self) {
         self.faults.clear();
     }
 
-    /// When what the device ends at `at`, after `took`, ends.
+    /// When a completion of the device at `at`, after `took`, is delivered.
     fn held_until(&self, at: Nanos, took: Nanos) -> Nanos {
         let mut until = at;
         for fault in &self.faults {
@@ -103,24 +103,24 @@ impl<D: Device> Device for Faulty<D> {
 pub enum FaultError {
     /// Input/output error.
     Io,
-    /// Nothing can be changed any more.
+    /// The device is read-only.
     ReadOnly,
 }
 
-/// What becomes of a request.
+/// Outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judgement {
-    /// What was asked.
+    /// Success.
     Right,
-    /// It ends with an error and changes nothing.
+    /// It fails and changes nothing.
     Fails(FaultError),
-    /// It fails for want of space if so much is stored already.
+    /// It fails for lack of space if that much is stored already.
     FailsBeyond(u64),
     /// It is acknowledged, and not done.
     Lies,
     /// It is done, but for one bit: a number to choose that by.
     Rots(u64),
-    /// The power goes while it is under way.
+    /// The power is cut while it is in flight.
     PowerCut,
 }
 
@@ -146,8 +146,8 @@ impl FaultyDrive {
         &self.plan
     }
 
-    /// Whether the power has gone by `now`, counted from the plan's beginning; [`FaultyDrive::judge`] says
-    /// so of the writes that it counts.
+    /// Whether power is cut by `now`, counted from the plan's start; [`FaultyDrive::judge`] decides for
+    /// counted writes.
     #[must_use]
     pub fn is_cut(&self, now: Nanos) -> bool {
         let gone =
@@ -155,7 +155,7 @@ impl FaultyDrive {
         self.plan.faults.iter().any(gone)
     }
 
-    /// What becomes of a request that comes at `now`, counted from the plan's beginning.
+    /// The outcome of a request at `now`, counted from the plan's start.
     pub fn judge(&mut self, now: Nanos, request: &Request) -> Judgement {
         self.writes += u64::from(request.operation == Operation::Write);
         let count = self.writes;

@@ -1,12 +1,14 @@
-//! A disk drive: one arm, a rotating platter, and a queue from which the nearest request goes first.
+//! A disk drive: one arm, a rotating platter, and a queue served nearest first.
 //!
 //! # Model
-//! Positioning takes a seek of `seek_min + (seek_max - seek_min) * sqrt(distance / capacity)` and the wait
-//! until the sector comes round, whose angle follows from its address and `track_size`; the transfer
-//! takes `transfer_time` for each started 4 KiB. Of up to `max_in_flight` requests the one with the
-//! shortest positioning time is served next (SPTF); what starts where the last one ended is not
-//! positioned. # Source: Ruemmler and Wilkes, "An Introduction to Disk Drive Modeling", 1994 (seek curve,
-//! rotation); Jacobson and Wilkes, 1991 (SPTF).
+//! Positioning takes a seek of `seek_min + (seek_max - seek_min) * sqrt(distance / capacity)` and the
+//! rotational delay of the sector, whose angle follows from its address and `track_size`; the transfer takes
+//! `transfer_time` per started 4 KiB. Of up to `max_in_flight` requests the one with the shortest positioning
+//! time is next (SPTF); a request that continues the last one needs no positioning.
+//!
+//! # Source
+//! Ruemmler and Wilkes, "An Introduction to Disk Drive Modeling", 1994 (seek curve, rotation); Jacobson and
+//! Wilkes, 1991 (SPTF).
 //!
 //! Invariant: one request at a time.
 
@@ -28,7 +30,7 @@ pub struct HddParameters {
     pub rotation_time: Constant<Nanos>,
     /// Shortest seek.
     pub seek_min: Constant<Nanos>,
-    /// Seek over the whole disk.
+    /// Full-stroke seek.
     pub seek_max: Constant<Nanos>,
     /// Transfer for each started 4 KiB.
     pub transfer_time: Constant<Nanos>,
@@ -47,7 +49,7 @@ pub struct Hdd {
     outside: VecDeque<(Request, Route)>,
     /// The request in service and when it is done.
     serving: Option<(Nanos, Request, Route)>,
-    /// What has nothing to do on the platter.
+    /// Requests without work on the platter.
     at_once: Pending,
     /// Where the arm is: the end of the last request.
     head: u64,
@@ -79,7 +81,7 @@ impl Hdd {
         let seek = p.seek_min.value + Nanos((range * distance.sqrt()) as u64);
         let turn = p.rotation_time.value.get().max(1);
         let track = p.track_size.value.get().max(1);
-        // Where on the turn the sector is, and where the platter is when the arm has arrived.
+        // Angles of the sector, and of the platter when the arm arrives.
         let sector = u128::from(request.offset % track) * u128::from(turn) / u128::from(track);
         let arrived = (now + seek).get() % turn;
         let wait = (sector as u64 + turn - arrived) % turn;
@@ -129,7 +131,7 @@ impl Device for Hdd {
     }
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
-        // They were submitted before now: whatever is done on the platter by then comes after them.
+        // Submitted before now, so they precede later platter work.
         self.at_once.take_due(now, done);
         while let Some((end, request, path)) = self.serving.filter(|(end, ..)| *end <= now) {
             self.serving = None;

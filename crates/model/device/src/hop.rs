@@ -1,11 +1,13 @@
 //! A hop between host and device: a network fabric, or a hypervisor.
 //!
 //! # Model
-//! A request takes `serial_time` at the server of its path, crosses the wire (`wire_time` for each started
-//! 4 KiB; writes on the way there, reads on the way back), half of `round_trip` with an exponential jitter,
-//! then the device below, and the other half back. Paths are virtual machines or connections: requests
-//! go to them in turn, and each has a server of its own, while the wire and the device are shared.
-//! # Source: the constants' own, in the profiles.
+//! A request takes `serial_time` at the server of its path, crosses the wire (`wire_time` per started 4 KiB;
+//! writes outwards, reads on return), half of `round_trip` with an exponential jitter, then the device below,
+//! and the other half back. Paths are virtual machines or connections: requests are distributed in turn, and
+//! each has its own server, while the wire and the device are shared.
+//!
+//! # Source
+//! of the constants, in the profiles.
 //!
 //! Invariant: a request never takes less than round trip, serial and wire time.
 
@@ -27,7 +29,7 @@ use crate::{Completion, Device, EventQueue, Operation, Request, Stage};
 pub struct HopParameters {
     /// Name of the device below, or a profile file.
     pub device: String,
-    /// Latency that it adds, there and back, without queueing.
+    /// Latency added by the round trip, without queueing.
     pub round_trip: Constant<Nanos>,
     /// Mean of the exponential delay added to each way; zero for none.
     pub jitter: Constant<Nanos>,
@@ -58,7 +60,7 @@ pub struct Hop<D> {
     /// `[path]`: when its server is next free.
     path_free: Vec<Nanos>,
     next_path: usize,
-    /// When the wire is next free: there, and back.
+    /// When the wire is next free, in each direction.
     wire_free: [Nanos; 2],
     jobs: Slab<(Request, Route)>,
     events: EventQueue<Event>,
@@ -94,7 +96,7 @@ impl<D: Device> Hop<D> {
         self.half + Nanos((draw * self.jitter.get() as f64) as u64)
     }
 
-    /// Crosses the wire from `now` on in one direction, if there is payload to carry.
+    /// Crosses the wire from `now` in one direction, if there is payload.
     fn cross(&mut self, now: Nanos, back: bool, request: Request) -> Nanos {
         let carries = request.carried() > 0 && (request.operation == Operation::Read) == back;
         if !carries || self.wire_time == Nanos::ZERO {

@@ -1,10 +1,10 @@
 //! Device models: storage as state machines without a clock, and the profiles that describe them.
 //!
-//! A model is notified of requests and of the passing of time, and yields completions ([`Device`]). The
-//! same model serves a prediction in virtual time and, later, a live emulated disk.
+//! A model receives requests and the passing of time, and yields completions ([`Device`]). The same model
+//! serves predictions in virtual time and live emulated disks.
 //!
-//! Invariants: no clock, no I/O, randomness from a seed only; every request completes exactly once and
-//! never before its service time; the same seed gives the same completions.
+//! Invariants: no clock, no I/O, randomness from a seed only; every request completes exactly once and never
+//! before its service time; the same seed gives the same completions.
 
 #![forbid(unsafe_code)]
 
@@ -60,20 +60,20 @@ use units::Nanos;
 
 /// A device without a clock. Calls carry instants that never decrease.
 pub trait Device {
-    /// Takes a request at `now`.
+    /// Submits a request at `now`.
     fn submit(&mut self, now: Nanos, request: Request);
 
-    /// When something will next happen inside; `None` when idle.
+    /// Time of the next internal event; `None` if idle.
     fn next_event(&self) -> Option<Nanos>;
 
-    /// Whether everything that it holds is gone with the power.
+    /// Whether its contents are lost with the power.
     fn forgets(&self) -> bool {
         false
     }
 
-    /// Lets everything up to and including `now` happen; appends what finished, in order of time.
+    /// Processes events up to and including `now`; appends completions in order of time.
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>);
 }
 
-/// Bytes of the chunk that devices here stripe and transfer by.
+/// Bytes of a chunk, the unit of striping and transfer.
 pub(crate) const CHUNK: u64 = 4096;

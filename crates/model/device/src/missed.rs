@@ -1,50 +1,50 @@
-//! Why a model misses a published figure that no constant has seen.
+//! Why a model misses a held-out published figure.
 //!
-//! Invariant: a cause is named, never fitted: nothing here enters the model.
+//! Invariant: causes are named, never fitted: nothing here enters the model.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What is known of why a figure is missed.
+/// Suspected cause of a miss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MissCause {
-    /// Reads find their unit at work more often than the time of programming says.
+    /// Reads find their unit busy more often than programming times explain.
     BusyUnits,
-    /// How long suspensions of programs and erases take, and how many come in a row.
+    /// Duration and number of program and erase suspensions.
     Suspensions,
-    /// Stalls of a full write buffer: how long, and how many reads wait behind them.
+    /// Duration of write buffer stalls, and the number of reads that wait.
     Stalls,
     /// The drive slows its writes evenly once it is full.
     Metering,
-    /// Pauses that come whatever the rate.
+    /// Background pauses at any rate.
     Pauses,
-    /// How much acknowledgements vary.
+    /// Variation of acknowledgement times.
     Acknowledgement,
-    /// The drive takes longer for each request, the fastest too, in some states.
+    /// Every request is slower in some states, even the fastest.
     States,
-    /// Which blocks are collected, and when.
+    /// Choice and timing of collected blocks.
     Collection,
     /// A limit that a provider sets.
     Limiter,
     /// The host or the path of the source.
     Host,
-    /// What a virtual machine or its host adds.
+    /// Overhead of a virtual machine or its host.
     Hop,
     /// How a disk drive orders its requests.
     Scheduler,
-    /// What forcing a write to the medium takes.
+    /// Cost of forced writes.
     Forced,
     /// Two sources that cannot both be true of one drive.
     Sources,
-    /// A constant that no source of the drive gives.
+    /// A constant without a source for this drive.
     Assumed,
     /// The figure lies where a curve is steep.
     Steep,
     /// Another specimen of the drive does not show it.
     Specimen,
-    /// Nothing is known.
+    /// Unknown.
     Unexplained,
 }
 
@@ -135,7 +135,7 @@ impl MissLists {
         self.0.iter().find(named).map(|(cause, _)| *cause)
     }
 
-    /// What is wrong with it, next to these keys of figures: one without a figure, or under two causes.
+    /// Checks the lists against these keys of figures: none without a figure, none under two causes.
     pub(crate) fn wrong(&self, figures: &[&str]) -> Option<String> {
         let mut seen: Vec<&str> = Vec::new();
         for key in self.0.values().flatten() {

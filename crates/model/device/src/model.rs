@@ -27,7 +27,7 @@ pub enum Model {
     Hdd(Box<Hdd>),
     /// A cloud volume.
     Cloud(Box<Cloud>),
-    /// Known from measurements alone.
+    /// Known by measurements alone.
     Flow(Box<Flow>),
     /// An array of devices.
     Raid(Box<Raid<Self>>),
@@ -73,7 +73,7 @@ impl Model {
     }
 }
 
-/// The same call on whatever the model is.
+/// The same call on any model.
 macro_rules! each {
     ($model:expr, $device:ident => $call:expr) => {
         match $model {

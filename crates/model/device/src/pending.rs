@@ -22,7 +22,7 @@ impl Pending {
         self.due.push(completion.at, place);
     }
 
-    /// A request has nothing to do here.
+    /// Completes a request that has nothing to do here.
     pub fn at_once(&mut self, now: Nanos, id: u64) {
         self.push(Completion { id, at: now, stages: Stages::default() });
     }
@@ -33,7 +33,7 @@ impl Pending {
         self.due.next_time()
     }
 
-    /// Appends those that end by `now`; says how many.
+    /// Appends those that end by `now`; returns their number.
     #[inline]
     pub fn take_due(&mut self, now: Nanos, done: &mut Vec<Completion>) -> usize {
         let before = done.len();

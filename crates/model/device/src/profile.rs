@@ -1,8 +1,8 @@
-//! Device profiles: the constants of a model, each with its source, and the published figures that the
-//! model is compared with.
+//! Device profiles: the constants of a model with their sources, and the published figures that it is
+//! compared with.
 //!
-//! Invariants: unknown keys are errors; every constant says whether it is measured, from a datasheet, from
-//! a paper or assumed.
+//! Invariants: unknown keys are errors; every constant is tagged as measured, from a datasheet, from a paper,
+//! fitted or assumed.
 
 use std::cell::Cell;
 
@@ -36,7 +36,7 @@ pub enum Parameters {
     Hdd(Box<HddParameters>),
     /// `[cloud]`
     Cloud(Box<CloudParameters>),
-    /// `[flow]`: known from measurements alone.
+    /// `[flow]`: known by measurements alone.
     Flow(Box<FlowParameters>),
     /// `[raid]`, and its members.
     Raid(Box<RaidParameters>, Vec<Profile>),
@@ -63,7 +63,7 @@ impl Parameters {
         }
     }
 
-    /// Why nothing is known of flushes and forced writes here; `None` where it is.
+    /// Why flushes and forced writes are unknown; `None` if they are known.
     #[must_use]
     pub fn unknown_flush(&self) -> Option<&'static str> {
         match self {
@@ -75,7 +75,7 @@ impl Parameters {
         }
     }
 
-    /// Devices below, with what each is for.
+    /// Devices below, with their roles.
     #[must_use]
     pub fn below(&self) -> Vec<(&'static str, &Profile)> {
         match self {
@@ -92,17 +92,17 @@ impl Parameters {
 pub struct Profile {
     /// Name in studies, after `model:`.
     pub name: String,
-    /// What it is, for people.
+    /// Its title.
     pub title: String,
     /// Addressable bytes.
     pub capacity: Bytes,
-    /// What the model leaves out.
+    /// What the model does not cover.
     pub not_covered: String,
     /// The constants.
     pub parameters: Parameters,
     /// Jobs that the model is compared with.
     pub acceptance: Vec<Acceptance>,
-    /// What several jobs together must show.
+    /// Results across several jobs.
     pub phenomena: Vec<Phenomenon>,
 }
 
@@ -146,7 +146,7 @@ pub enum ProfileError {
     },
 }
 
-/// Gives the text of the profile of that name.
+/// Returns the text of the profile of that name.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
 /// Version of the file format.
@@ -155,15 +155,15 @@ const SCHEMA: u32 = 1;
 const NAME_SHOWN: usize = 100;
 /// Layers upon layers at most.
 const DEPTH_MAX: u32 = 4;
-/// Devices in all layers together at most.
+/// Maximum devices in all layers together.
 const DEVICES_MAX: u32 = 256;
-/// Parts of a device that work at once, at most: each takes memory in its model.
+/// Maximum concurrent parts of a device: each takes memory in its model.
 const PARTS_MAX: u64 = 65_536;
 /// Maximum requests in flight. NVMe allows 65,535 queues of 65,536 entries, but no device accepts as many.
 const IN_FLIGHT_MAX: u64 = 1 << 20;
 
 impl Profile {
-    /// The device as one client thread alone meets it, where that was measured apart.
+    /// The device for a single client thread, if measured separately.
     #[must_use]
     pub fn of_one_thread(&self) -> Option<Self> {
         let Parameters::Flow(flow) = &self.parameters else { return None };
@@ -171,7 +171,7 @@ impl Profile {
         Some(Self { parameters: Parameters::Flow(alone), ..self.clone() })
     }
 
-    /// Reads a profile that stands alone from the text of its file.
+    /// Parses a profile without layers.
     ///
     /// # Errors
     /// [`ProfileError`] with the place or the reason.
@@ -179,10 +179,10 @@ impl Profile {
         Self::parse_with(text, &|name| Err(format!("`{name}` cannot be loaded here")))
     }
 
-    /// Reads a profile that may name others, which `lookup` gives.
+    /// Parses a profile whose layers are found by `lookup`.
     ///
     /// # Errors
-    /// [`ProfileError`] with the place or the reason, also of a profile that it names.
+    /// [`ProfileError`] with the place or the reason, also for a layer.
     pub fn parse_with(text: &str, lookup: Lookup<'_>) -> Result<Self, ProfileError> {
         Self::parse_at(text, lookup, (0, &Cell::new(0)))
     }
@@ -261,7 +261,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Checks constants and published figures against what a device can be; `parse` has done so.
+    /// Checks that constants and published figures are possible; `parse` has done so.
     ///
     /// # Errors
     /// [`ProfileError::Impossible`] with the first reason.
@@ -311,7 +311,7 @@ impl Serialize for Profile {
     }
 }
 
-/// A time in a profile that no device takes; near the end of the clock nothing would ever end.
+/// Returns a time that is too long; near the end of the clock nothing would end.
 fn endless(value: &toml::Value) -> Option<String> {
     const LONGEST: Nanos = Nanos::from_secs(86_400);
     match value {
@@ -325,7 +325,7 @@ fn endless(value: &toml::Value) -> Option<String> {
     }
 }
 
-/// What no device can be.
+/// Returns why constants are impossible.
 fn impossible(parameters: &Parameters, capacity: Bytes) -> Option<String> {
     let nonzero = |pairs: &[(&str, u64)]| {
         let zero = pairs.iter().find(|(_, value)| *value == 0);
@@ -395,7 +395,7 @@ fn impossible(parameters: &Parameters, capacity: Bytes) -> Option<String> {
     }
 }
 
-/// Counts that no device has.
+/// Returns counts that are too large.
 fn too_many(parameters: &Parameters) -> Option<String> {
     let above = |most: u64, pairs: &[(&str, u64)]| {
         let found = pairs.iter().find(|(_, value)| *value > most);
@@ -429,7 +429,7 @@ fn too_many(parameters: &Parameters) -> Option<String> {
     }
 }
 
-/// What no layer can be over what is below it.
+/// Returns why a layer is impossible on the ones below.
 fn impossible_layer(parameters: &Parameters, capacity: Bytes) -> Option<String> {
     let too_large = |most: u64| {
         (capacity.get() > most).then(|| {

@@ -1,6 +1,5 @@
-//! What is published of a device, for its model to be compared with: figures of single jobs, and what
-//! several jobs together show; and what each figure is to the model, since only what no constant has seen
-//! says how good a model is.
+//! Published figures of a device, to compare its model with: of single jobs, and across several jobs; and
+//! their roles, since only held-out figures measure a model's quality.
 //!
 //! Invariant: nothing here enters the model.
 
@@ -17,17 +16,17 @@ use crate::{CHUNK, Condition, MissCause};
     expecting = "a value, `[low, high]`, `{ value, band = [low, high] }` or `{ at_least }`"
 )]
 pub enum Published<T> {
-    /// The value; a model should come within a tenth of it.
+    /// The value; the default tolerance is 10 %.
     Value(T),
-    /// `[low, high]`: the band alone, where sources give a range or the value is ours.
+    /// `[low, high]`: only a range, from sources or chosen by us.
     Band([T; 2]),
-    /// The value, and a band of its own.
+    /// The value with its own tolerance.
     Both(ValueAndBand<T>),
     /// This or more: a word such as "drops significantly".
     AtLeast(LowerEnd<T>),
 }
 
-/// A published value with a band of its own.
+/// A published value with its own tolerance.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ValueAndBand<T> {
@@ -35,7 +34,7 @@ pub struct ValueAndBand<T> {
     band: [T; 2],
 }
 
-/// The lower end of what has no upper one.
+/// A lower bound.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LowerEnd<T> {
@@ -61,7 +60,7 @@ impl<T: Copy> Published<T> {
         }
     }
 
-    /// The band, where one is given.
+    /// The range, if there is one.
     #[must_use]
     pub fn band(&self) -> Option<[T; 2]> {
         match *self {
@@ -70,7 +69,7 @@ impl<T: Copy> Published<T> {
         }
     }
 
-    /// The same in another type.
+    /// Converts to another type.
     pub(crate) fn map<U>(self, to: impl Fn(T) -> U) -> Published<U> {
         match self {
             Self::Value(value) => Published::Value(to(value)),
@@ -85,19 +84,18 @@ impl<T: Copy> Published<T> {
     }
 }
 
-/// What a published figure is to a model.
+/// Role of a published figure for a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
-    /// A constant was chosen with it, or with another figure of the same quantity. What says nothing is taken
-    /// for this.
+    /// A constant was chosen with it, or with another figure of the same quantity. The default.
     #[default]
     Fitted,
     /// It follows from constants by arithmetic: two guests are twice one.
     Constructed,
-    /// It stands elsewhere already: in another profile, or as mean and rate of one closed loop.
+    /// It repeats another figure: in another profile, or as mean and rate of one closed loop.
     Duplicate,
-    /// No constant has seen it.
+    /// No constant was chosen with it.
     HeldOut,
 }
 
@@ -106,7 +104,7 @@ units::words!(Evidence {
     Duplicate => "duplicate",
 });
 
-/// What each figure of an `[[acceptance]]` is, by its key (`iops`, `latency_p99`, ...).
+/// Roles of the figures of an `[[acceptance]]`, by key (`iops`, `latency_p99`, ...).
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvidenceLists {
@@ -121,7 +119,7 @@ pub struct EvidenceLists {
 }
 
 impl EvidenceLists {
-    /// Figures with these keys are held out, and no others are listed.
+    /// Figures with these keys are held out; no others are listed.
     #[must_use]
     pub fn held_out(keys: &[&str]) -> Self {
         let held_out = keys.iter().map(|&key| key.to_owned()).collect();
@@ -142,7 +140,7 @@ impl EvidenceLists {
         self.lists().into_iter().flat_map(|(_, keys)| keys.iter().map(String::as_str))
     }
 
-    /// What is wrong with it, next to these figures: a key without a figure, or one in two lists.
+    /// Checks the lists against these figures: no key without a figure, none in two lists.
     fn wrong(&self, figures: &[PublishedFigure]) -> Option<String> {
         let mut seen: Vec<&str> = Vec::new();
         for key in self.keys() {
@@ -172,7 +170,7 @@ pub struct PublishedFigure {
     pub metric: &'static str,
     /// The number; rates in their unit, times in nanoseconds.
     pub is: Published<f64>,
-    /// What it is to the model.
+    /// Its role.
     pub evidence: Evidence,
     /// Why the model misses it, where it was seen to.
     pub missed: Option<MissCause>,
@@ -185,25 +183,25 @@ pub enum JobPattern {
     /// Uniform over the device.
     #[default]
     Random,
-    /// One after the other, each thread in a part of its own.
+    /// Sequential, each thread in its own part.
     Sequential,
 }
 
-/// How the writes of a job are made durable.
+/// Durability of a job's writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durable {
-    /// A flush after each, as fdatasync makes one.
+    /// A flush after each, as by fdatasync.
     Flush,
-    /// Each forced to the medium, as O_DSYNC asks for.
+    /// Each forced to the medium, as by O_DSYNC.
     Dsync,
 }
 
-/// Published figures of one job, which the model is run against.
+/// Published figures of one job that the model runs.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Acceptance {
-    /// Submission path of the host that was measured; a name that `sim::HostModel` knows.
+    /// I/O path of the source's host; a name known to `sim::HostModel`.
     pub host: String,
     /// Submitting threads.
     pub threads: u32,
@@ -221,22 +219,22 @@ pub struct Acceptance {
     pub condition: Condition,
     /// Operations per second by a schedule, `queue_depth` then the most in flight; absent: a closed loop.
     pub rate: Option<Rate>,
-    /// Whether that schedule has even gaps; absent: exponential ones.
+    /// Whether the schedule has even gaps; absent: exponential ones.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub evenly: bool,
-    /// Whether the source's tool counts latencies from submission, not from when an operation was due by its
-    /// schedule: what waits outside because as many as `queue_depth` are in flight is then not in them.
+    /// Whether the source's tool counts latencies from submission, not from the intended start: waiting while
+    /// `queue_depth` are in flight is then excluded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_submission: bool,
     /// Random 4 KiB writes per second that continue next to it and are not counted.
     pub beside_writes: Option<Rate>,
     /// This many of them are in flight at most, a thread; without `beside_writes` always.
     pub beside_depth: Option<u32>,
-    /// Share of reads among what continues next to it; a rate of writes is then that of the writes alone.
+    /// Share of reads of the background load, whose rate is then that of its writes.
     pub beside_reads: Option<Share>,
-    /// Threads that write next to it, of which each takes its share of the rate; absent: one.
+    /// Background threads that share the rate; absent: one.
     pub beside_threads: Option<u32>,
-    /// How writes are made durable; absent: they are not.
+    /// Durability of writes; absent: none.
     pub durable: Option<Durable>,
     /// Operations per second, flushes not counted.
     pub iops: Option<Published<f64>>,
@@ -270,7 +268,7 @@ pub struct Acceptance {
     pub write_latency_p99: Option<Published<Nanos>>,
     /// Their 99.9th percentile.
     pub write_latency_p99_9: Option<Published<Nanos>>,
-    /// What each of them is to the model.
+    /// Roles of these figures.
     #[serde(default)]
     pub evidence: EvidenceLists,
     /// Why the model misses some of them.
@@ -310,7 +308,7 @@ impl Acceptance {
         all.into_iter().filter_map(made).collect()
     }
 
-    /// Why nothing can be compared with it.
+    /// Why it cannot be compared.
     pub(crate) fn impossible(&self, capacity: Bytes) -> Option<String> {
         let published = self.published();
         let (beside, others) = (self.beside_depth.unwrap_or(1), self.beside_threads.unwrap_or(1));
@@ -364,18 +362,18 @@ impl Acceptance {
     }
 }
 
-/// The rule that a list of figures keeps.
+/// Checks a list of figures.
 fn wrong_list(name: &str, wrong: Option<String>) -> (bool, String) {
     (wrong.is_some(), format!("has {name} that {}", wrong.unwrap_or_default()))
 }
 
-/// What several jobs together show.
+/// Kinds of results across several jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PhenomenonKind {
     /// Highest over lowest IOPS of 16 threads at depth 1 over 0 to 100 % reads in steps of 10 %.
     MixIopsRatio,
-    /// Largest relative difference of mean read and mean write latency in those mixes.
+    /// Largest relative difference between mean read and write latency in the mixes.
     MixMeanGap,
     /// Median of all operations at 60 % reads over that at 40 %.
     MixMedianFall,
@@ -390,9 +388,9 @@ pub enum PhenomenonKind {
     WorstStride,
     /// Latency of a 4 KiB read at half a chunk's offset over an aligned one, depth 1.
     MisalignedRead,
-    /// Random-write IOPS in steady state over those of the fresh drive.
+    /// Random-write IOPS in steady state over fresh.
     SteadyRandomWrites,
-    /// Sequential 128 KiB write IOPS in steady state over those of the fresh drive.
+    /// Sequential 128 KiB write IOPS in steady state over fresh.
     SteadySequentialWrites,
     /// A drive that was filled sequentially is overwritten at random, 4 KiB, 512 in flight: seconds until
     /// the rate of a minute is below two thirds of the first.
@@ -408,15 +406,15 @@ pub enum PhenomenonKind {
     FreshCliffTime,
 }
 
-/// What several jobs together must show, and where that was seen.
+/// A published result across several jobs, with its source.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phenomenon {
-    /// Which.
+    /// Its kind.
     pub kind: PhenomenonKind,
     /// The number.
     pub is: Published<f64>,
-    /// What it is to the model.
+    /// Its role.
     #[serde(default)]
     pub evidence: Evidence,
     /// Why the model misses it, where it was seen to.

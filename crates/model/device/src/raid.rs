@@ -1,14 +1,15 @@
 //! RAID 0, 1 and 5 over members of any kind.
 //!
 //! # Model
-//! A request first takes `request_time`: writes of RAID 5 at one server (md has one thread for stripes),
-//! anything else in its submitter, one next to the other. Its data passes the controller at `bandwidth`,
-//! where there is one. RAID 0 cuts it at chunk borders; RAID 1 reads from the members in turn and writes to
-//! all; RAID 5 has Linux md's default layout (left-symmetric) and its choice for a partial stripe: reading
-//! what a read-modify-write needs (the old data and the old parity) or what a reconstruct-write needs (the
-//! other data), whichever is fewer reads, reconstruct on a tie. Then the parity is computed (`xor_time` for
-//! each started 4 KiB) and data and parity are written. A full stripe needs no reads.
-//! # Source: Linux `drivers/md/raid5.c` (`handle_stripe_dirtying`, `raid5_compute_sector`).
+//! A request first takes `request_time`: RAID 5 writes at one server (md's stripe thread), others in their
+//! submitter, in parallel. Its data passes the controller at `bandwidth`, if set. RAID 0 splits at chunk
+//! borders; RAID 1 reads from the members in turn and writes to all; RAID 5 has Linux md's default layout
+//! (left-symmetric) and its choice for a partial stripe: the reads of a read-modify-write (old data and old
+//! parity) or of a reconstruct-write (the other data), whichever are fewer, reconstruct on a tie. Then parity
+//! is computed (`xor_time` per started 4 KiB) and data and parity are written. A full stripe needs no reads.
+//!
+//! # Source
+//! Linux `drivers/md/raid5.c` (`handle_stripe_dirtying`, `raid5_compute_sector`).
 //!
 //! Invariant: a write is done when data and parity are.
 
@@ -32,9 +33,9 @@ pub struct RaidParameters {
     pub devices: Vec<String>,
     /// Bytes on one member before the next.
     pub chunk: Constant<Bytes>,
-    /// Service a request before anything goes to a member.
+    /// Service time of a request before members are used.
     pub request_time: Constant<Nanos>,
-    /// Bytes per second through the controller; absent: no limit of its own.
+    /// Controller bandwidth, bytes per second; absent: unlimited.
     pub bandwidth: Option<Constant<Bytes>>,
     /// Computing parity, for each started 4 KiB of it.
     pub xor_time: Constant<Nanos>,
@@ -56,7 +57,7 @@ enum Event {
     Start(u32),
     /// Its parity is computed.
     Computed(u32),
-    /// It had nothing to do on any member.
+    /// It has nothing to do on any member.
     Empty(u32),
 }
 
@@ -83,7 +84,7 @@ impl Piece {
     }
 }
 
-/// What a write touches in one row of chunks.
+/// Part of a write in one row of chunks.
 #[derive(Debug, Clone)]
 struct Row {
     number: u64,
@@ -93,7 +94,7 @@ struct Row {
     pieces: Range<usize>,
 }
 
-/// The rows that a write touches, one after the other; kept for the next write.
+/// The rows of a write; reused for the next write.
 #[derive(Debug, Clone, Default)]
 struct Rows {
     rows: Vec<Row>,
@@ -137,13 +138,13 @@ fn span(pieces: &[Piece]) -> (u64, u64) {
     (low, pieces.iter().map(Piece::end).max().unwrap_or(0))
 }
 
-/// The members, and when something next happens in each: only those that something was done to are asked.
+/// The members and their next events: only changed members are queried.
 #[derive(Debug, Clone)]
 struct Members<D> {
     all: Vec<D>,
-    /// `[member]`: its next event as it was last asked; never where it has none.
+    /// `[member]`: its last known next event; the end of time if none.
     next: Vec<Nanos>,
-    /// The first of those, of several at one time that of the first member.
+    /// The first of those; of equal times the first member's.
     first: (Nanos, usize),
 }
 
@@ -152,7 +153,7 @@ impl<D: Device> Members<D> {
         Self { next: vec![Nanos::MAX; all.len()], first: (Nanos::MAX, 0), all }
     }
 
-    /// Asks a member that something was done to.
+    /// Queries a changed member.
     #[inline]
     fn ask(&mut self, member: usize) {
         let next = self.all[member].next_event().unwrap_or(Nanos::MAX);
@@ -174,7 +175,7 @@ impl<D: Device> Members<D> {
         Some(self.first.0).filter(|at| *at < Nanos::MAX)
     }
 
-    /// Lets what is due at `at`, the first event, happen.
+    /// Processes the first event, due at `at`.
     fn advance(&mut self, at: Nanos, finished: &mut Vec<Completion>) {
         while self.first.0 <= at {
             let (next, member) = self.first;
@@ -252,7 +253,7 @@ impl<D: Device> Raid<D> {
         ((((parity + 1 + column) % members) as usize), row, parity as usize)
     }
 
-    /// Fills `parts` with the first phase of a request; says whether a second follows.
+    /// Fills `parts` with the first phase of a request; returns whether a second follows.
     fn first_phase(&mut self, request: Request) -> bool {
         self.parts.clear();
         let operation = request.operation;
@@ -302,7 +303,7 @@ impl<D: Device> Raid<D> {
         self.rows = rows;
     }
 
-    /// What must be read before parity can be computed.
+    /// Adds the reads needed for parity.
     fn reads_for_parity(&mut self) {
         let operation = Operation::Read;
         let (parts, chunk, count) = (&mut self.parts, self.chunk, self.members.all.len());
@@ -352,7 +353,7 @@ impl<D: Device> Raid<D> {
         }
     }
 
-    /// Gives `parts` to the members for a job.
+    /// Submits `parts` to the members for a job.
     fn issue(&mut self, now: Nanos, job: u32) {
         let state = self.jobs.at(job);
         state.left = self.parts.len() as u32;
@@ -423,7 +424,7 @@ impl<D: Device> Raid<D> {
 }
 
 impl<D: Device> Device for Raid<D> {
-    /// A mirror has it while one of its members has.
+    /// A mirror keeps data while one of its members does.
     fn forgets(&self) -> bool {
         match self.level {
             1 => self.members.all.iter().all(Device::forgets),

@@ -1,8 +1,11 @@
-//! Memory as a block device: one shared server, a copy, nothing else.
+//! Memory as a block device: one shared server and a copy.
 //!
 //! # Model
-//! A request takes `serial_time` plus `copy_time` for each started 4 KiB at one FIFO server, then
-//! `fixed_time` that no other waits for. # Source: the constants' own, in the profile.
+//! A request takes `serial_time` plus `copy_time` per started 4 KiB at one FIFO server, then `fixed_time`
+//! without queueing.
+//!
+//! # Source
+//! of the constants, in the profile.
 //!
 //! Invariant: reads and writes are alike.
 
@@ -55,7 +58,7 @@ impl Device for Ram {
     }
 
     fn submit(&mut self, now: Nanos, request: Request) {
-        // Memory keeps nothing over a power cut, and has nothing to write it to.
+        // Memory is lost at a power cut, so there is nothing to flush.
         if request.operation == Operation::Flush {
             return self.done.at_once(now, request.id);
         }

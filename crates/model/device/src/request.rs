@@ -1,13 +1,13 @@
-//! What a device is asked, and what it answers: requests, and completions with where their time went.
+//! Requests to a device, and completions with their stages.
 //!
-//! Invariant: the stages of a completion sum to the time from its request's submission to its end. What it
-//! is not: data; contents lie in a store next to a model.
+//! Invariant: the stages of a completion sum to the time since submission. Contents are stored outside of the
+//! model.
 
 use units::Nanos;
 
 use crate::CHUNK;
 
-/// What a request does.
+/// Operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// From the device.
@@ -16,14 +16,14 @@ pub enum Operation {
     Write,
     /// Everything that was acknowledged before is on the medium when it ends. No offset, no length.
     Flush,
-    /// The contents are no longer needed.
+    /// Discards the contents.
     Discard,
     /// The contents read as zeroes from now on; no data crosses the link.
     WriteZeroes,
 }
 
 impl Operation {
-    /// Whether it changes what the device holds at an offset.
+    /// Whether it changes contents at an offset.
     #[must_use]
     pub const fn changes(self) -> bool {
         matches!(self, Self::Write | Self::Discard | Self::WriteZeroes)
@@ -33,9 +33,9 @@ impl Operation {
 /// A block request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// The caller's name for it, given back with the completion.
+    /// The caller's ID, returned with the completion.
     pub id: u64,
-    /// What it does.
+    /// The operation.
     pub operation: Operation,
     /// Force unit access: a write is on the medium when it ends.
     pub fua: bool,
@@ -43,8 +43,8 @@ pub struct Request {
     pub offset: u64,
     /// Bytes, at least 1; 0 for a flush.
     pub length: u32,
-    /// Queue of the host that it comes by. Drives that take in a part of what is asked look at each in
-    /// turn; one queue for all is order of arrival.
+    /// Host queue of the request. Drives that take in a limited number serve the queues in turn; a single
+    /// queue is arrival order.
     pub queue: u16,
 }
 
@@ -67,13 +67,13 @@ impl Request {
         Self { id, operation: Operation::Flush, fua: false, offset: 0, length: 0, queue: 0 }
     }
 
-    /// The same by another queue.
+    /// The same in another queue.
     #[must_use]
     pub const fn by(self, queue: u16) -> Self {
         Self { queue, ..self }
     }
 
-    /// The same under another name.
+    /// The same with another ID.
     #[must_use]
     pub(crate) const fn named(self, id: u64) -> Self {
         Self { id, ..self }
@@ -96,10 +96,10 @@ impl Request {
     }
 }
 
-/// Where the time of a request goes.
+/// A stage of a request's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Waiting for a server inside that others occupy.
+    /// Waiting for a busy internal server.
     Queue,
     /// The controller: its front end, its serial work, parity.
     Controller,
@@ -123,19 +123,19 @@ impl Stage {
     pub const COUNT: usize = 6;
 }
 
-/// Time by stage: all of it, and how much of it each stage but the queue had; what none had was waiting.
+/// Time by stage: the total, and each stage except the queue, which is the rest.
 ///
-/// Parts are 32-bit numbers, so that simulated completions stay small: a stage of more than 4.29 s counts as
-/// that, and the rest of it as waiting.
+/// Parts are 32-bit numbers, to keep simulated completions small: a stage above 4.29 s is cut off there, and
+/// the rest counts as queueing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stages {
     whole: Nanos,
-    /// `[stage]`, the queue left out.
+    /// `[stage]`, without the queue.
     parts: [u32; Stage::COUNT - 1],
 }
 
 impl Stages {
-    /// Those of a request that took `whole` and spent `parts` of it in stages; the rest was waiting.
+    /// Stages of a request that took `whole`, with `parts` in stages; the rest is queueing.
     #[inline(always)]
     #[must_use]
     pub fn new<const COUNT: usize>(whole: Nanos, parts: [(Stage, Nanos); COUNT]) -> Self {
@@ -166,7 +166,7 @@ impl Stages {
     }
 }
 
-/// A request's way through a device: how far it has come, and what it spent where.
+/// A request's progress through a device, with the time spent in each stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Route {
     began: Nanos,
@@ -181,7 +181,7 @@ impl Route {
         Self { began: now, at: now, parts: [0; Stage::COUNT - 1] }
     }
 
-    /// It was in `stage` until `until`. Nothing happens when it is there already.
+    /// Adds time in `stage` until `until`; nothing if that has passed.
     #[inline(always)]
     pub fn until(&mut self, stage: Stage, until: Nanos) {
         if stage as usize > 0 {
@@ -228,7 +228,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// The same, held up until then: what it takes longer it waits.
+    /// The same, delayed until then; the extra time is queueing.
     #[must_use]
     pub(crate) fn held_until(mut self, until: Nanos) -> Self {
         self.stages.whole += until.since(self.at);

@@ -1,6 +1,6 @@
-//! Numbered places for what is in flight, used again when free.
+//! Numbered slots for requests in flight, reused when free.
 //!
-//! Invariant: a number stands for one thing at a time.
+//! Invariant: a number identifies one thing at a time.
 
 /// Places for `T`.
 #[derive(Debug, Clone)]
@@ -16,7 +16,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T: Copy> Slab<T> {
-    /// Puts `value` into a free place.
+    /// Puts `value` into a free slot.
     pub fn put(&mut self, value: T) -> u32 {
         match self.free.pop() {
             Some(place) => {
@@ -30,17 +30,17 @@ impl<T: Copy> Slab<T> {
         }
     }
 
-    /// What is in `place`.
+    /// The contents of slot `place`.
     pub fn get(&self, place: u32) -> T {
         self.places[place as usize]
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub fn at(&mut self, place: u32) -> &mut T {
         &mut self.places[place as usize]
     }
 
-    /// Frees `place`; gives what was in it.
+    /// Frees slot `place`; returns its contents.
     pub fn take(&mut self, place: u32) -> T {
         self.free.push(place);
         self.places[place as usize]

@@ -1,21 +1,20 @@
-//! 3D XPoint on NVMe: a serial server, a media stage striped over channels, a fixed pipeline, and a
-//! short periodic stall.
+//! 3D XPoint on NVMe: a serial server, a media stage striped over channels, a fixed pipeline, and a short
+//! periodic stall.
 //!
 //! # Model
-//! The first 4 KiB chunk takes `serial_time` (reads) or `serial_time_write` at one FIFO server, each
-//! further one of the same request `serial_time_more` or `serial_time_write_more`,
-//! then `media_time` at the channel that its address selects (4 KiB stripe, so accesses to one chunk
-//! serialise), then `fixed_time`. Every `stall_period` the serial server rests for `stall_time` and an
-//! exponential time with mean `stall_time_more`. The serial server comes first and is FIFO, so each later
-//! stage also serves in arrival order and finish times are exact when computed at submission; no events are
-//! needed between.
+//! The first 4 KiB chunk takes `serial_time` (reads) or `serial_time_write` at one FIFO server, each further
+//! one of the same request `serial_time_more` or `serial_time_write_more`, then `media_time` at the channel
+//! of its address (4 KiB stripe, so accesses to one chunk serialise), then `fixed_time`. Every `stall_period`
+//! the serial server stops for `stall_time` plus an exponential time with mean `stall_time_more`. The serial
+//! server is first and FIFO, so later stages also serve in arrival order and finish times are exact when
+//! computed at submission, without intermediate events.
 //!
 //! # Source
 //! Kan Wu, PhD thesis ch. 3 and "Towards an Unwritten Contract of Intel Optane SSD", HotStorage 2019
-//! (channels, stripe, misalignment, read and write alike); Ren and Trivedi, CHEOPS 2023, raw fio data
-//! (rates, tails). Constants with their own sources stand in the profiles.
+//! (channels, stripe, misalignment, read and write alike); Ren and Trivedi, CHEOPS 2023, raw fio data (rates,
+//! tails). Constants with their own sources are in the profiles.
 //!
-//! Invariant: no garbage collection, so the state never depends on what was written before.
+//! Invariant: no garbage collection, so the state does not depend on earlier writes.
 
 use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};
@@ -37,7 +36,7 @@ pub struct XPointParameters {
     pub serial_time_write: Constant<Nanos>,
     /// Serial service per further 4 KiB of a read that is longer.
     pub serial_time_more: Constant<Nanos>,
-    /// The same of a write.
+    /// The same for writes.
     pub serial_time_write_more: Constant<Nanos>,
     /// Service per chunk at its channel.
     pub media_time: Constant<Nanos>,
@@ -49,7 +48,7 @@ pub struct XPointParameters {
     pub stall_period: Constant<Nanos>,
     /// Least length of a stall.
     pub stall_time: Constant<Nanos>,
-    /// Mean of what stalls take beyond that (exponential); absent: nothing.
+    /// Mean extra stall time (exponential); absent: zero.
     pub stall_time_more: Option<Constant<Nanos>>,
 }
 
@@ -115,7 +114,7 @@ impl XPoint {
         device
     }
 
-    /// A stall is over: when the next begins, and how long it will be.
+    /// A stall is over: draws the next one's start and duration.
     fn stall_over(&mut self) {
         self.next_stall += self.stall_period;
         self.draw_stall();
@@ -125,14 +124,14 @@ impl XPoint {
         if self.stall_more > Nanos::ZERO {
             let draw: f64 = Exp1.sample(&mut self.random);
             let more = Nanos((draw * self.stall_more.get() as f64) as u64);
-            // Two stalls do not meet, and something is served between them.
+            // Stalls do not overlap, and something is served between them.
             let most = Nanos(self.stall_period.get() / 4 * 3).max(self.stall_least);
             self.stall_time = (self.stall_least + more).min(most);
         }
     }
 
-    /// Serves `work` at the serial server from `now` on; says when it ends. A stall that falls due
-    /// before the end delays the work in service.
+    /// Serves `work` at the serial server from `now`; returns its end. A stall that begins earlier delays the
+    /// work in service.
     fn serve_serially(&mut self, now: Nanos, work: Nanos) -> Nanos {
         let start = self.serial_free.max(now);
         // Stalls that ended while the server was idle delayed nothing.
@@ -156,7 +155,7 @@ impl XPoint {
 
 impl Device for XPoint {
     fn submit(&mut self, now: Nanos, request: Request) {
-        // Nothing here is volatile: a flush has nothing to do.
+        // Nothing is volatile, so there is nothing to flush.
         if request.operation == Operation::Flush {
             return self.done.at_once(now, request.id);
         }

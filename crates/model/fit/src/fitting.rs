@@ -1,8 +1,8 @@
-//! A profile fitted to measurements: the table of a flow-equivalent server from some of the points, the
-//! others kept apart to test it with.
+//! Fits a profile to measurements: tables of a flow-equivalent server from some of the points, the others
+//! held out for testing.
 //!
-//! Invariants: a point that was held out enters no constant; residuals are computed by running the fitted
-//! profile in virtual time, also at the points it was fitted to.
+//! Invariants: a held-out point enters no constant; residuals are computed by simulating the fitted profile,
+//! also at fitted points.
 
 use device::{Acceptance, Constant, EvidenceLists, Parameters, Profile, Published};
 use stats::estimate;
@@ -16,12 +16,12 @@ use crate::run::{Length, recording_of};
 use crate::tables::Tables;
 use crate::thread::{DeviceTimes, ThreadTime};
 
-/// What the fitted profile is called, and where it is from.
+/// Name and source of the fitted profile.
 #[derive(Debug, Clone)]
 pub struct Naming {
     /// Name in studies, after `model:`.
     pub name: String,
-    /// What it is, for people.
+    /// Its title.
     pub title: String,
     /// Addressable bytes.
     pub capacity: Bytes,
@@ -29,7 +29,7 @@ pub struct Naming {
     pub source: String,
 }
 
-/// The profile of what was measured. Without writes it assumes that they take what reads take, and says so.
+/// Fits a profile to the measurements. Without writes it assumes that they equal reads, and says so.
 ///
 /// # Errors
 /// [`FitError`].
@@ -71,26 +71,26 @@ pub fn fit(points: &[FitPoint], naming: &Naming) -> Result<Profile, FitError> {
     }
 }
 
-/// Gaps of a schedule are of all lengths, so what one makes of a request shows in those of other rates too.
+/// A schedule has gaps of all lengths, so each correction affects other rates, too.
 const RESTED_ROUNDS: usize = 2;
 
-/// What schedules show beyond closed loops: rows of writes that a buffer takes, or what a rest costs.
+/// What schedules add to closed loops: writes absorbed by a buffer, or the cost of idling.
 #[derive(Clone, Copy, Default)]
 struct Schedules<'p> {
     buffer: Option<&'p [&'p FitPoint]>,
     rested: Option<&'p Rested>,
 }
 
-/// What a round mends.
+/// The quantity that a round corrects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goal {
     Quantiles,
     Mean,
 }
 
-/// The fitted profile is run at what it is fitted to, and mended, this many times with this many
-/// operations: where a few in ten thousand wait for another thread's processor for milliseconds, half of
-/// the mean is theirs. Quantiles come first, since what mends a mean moves them all.
+/// Rounds of simulating the fitted profile and correcting it: operations per round, and what is corrected.
+/// Many operations, because where a few in ten thousand wait milliseconds for another thread's CPU, those
+/// make half of the mean. Quantiles come first, since correcting a mean shifts them all.
 const ROUNDS: [(f64, Goal); 4] = [
     (100_000.0, Goal::Quantiles),
     (400_000.0, Goal::Quantiles),
@@ -98,11 +98,10 @@ const ROUNDS: [(f64, Goal); 4] = [
     (400_000.0, Goal::Mean),
 ];
 
-/// Share of a response time that the thread's own operations take, below which a job is left as it was
-/// measured.
+/// Share of the response time spent in the thread below which a job is left as measured.
 const THREAD_PART: f64 = 0.05;
 
-/// Mends the times of one job by what the profile gives there.
+/// Corrects the times of one job by the difference between what was measured and what the profile gives.
 fn approach(
     times: &mut DeviceTimes,
     profile: &Profile,
@@ -110,7 +109,7 @@ fn approach(
     (operations, goal): (f64, Goal),
 ) {
     let own = [&point.reads, &point.writes].map(FitTimes::mean);
-    // Where the thread takes a small part of it, there is nothing to make up for but chance.
+    // Where the thread takes a small share, a difference is only chance.
     let busy = times.thread.within.map(|within| within * f64::from(point.queue_depth));
     let matters = |kind: usize| own[kind].is_some_and(|own| busy[kind] > own * THREAD_PART);
     if ![0, 1].into_iter().any(matters) {
@@ -174,7 +173,7 @@ fn profile_of(
     Ok(profile)
 }
 
-/// The figures of a held-out point, which the profile is validated against.
+/// The figures of a held-out point that the profile is validated against.
 fn acceptance(point: &FitPoint, source: &str) -> Acceptance {
     let latency = point.latency();
     let percentile = |p| {

@@ -1,7 +1,6 @@
 //! A device profile fitted to measurements, and its errors.
 //!
-//! Invariants: a point that was held out enters no constant; the same points give the same profile, byte for
-//! byte.
+//! Invariants: a held-out point enters no constant; the same points give the same profile, byte for byte.
 
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,10 @@
-//! Whether writes below a device's highest rate pass a buffer, and what they take then.
+//! Decides whether writes below a device's highest rate are absorbed by a buffer, and what they take then.
 //!
-//! A closed loop of writes is at the highest rate from the first in flight on where a buffer acknowledges
-//! them, so it cannot tell a buffer from a queue. Writes by a schedule can: they wait for each other in a
-//! queue and do not in a buffer.
+//! A closed loop of buffered writes runs at the highest rate from depth 1 on, so it cannot tell a buffer from
+//! a queue. Scheduled writes can: in a queue they wait for each other, in a buffer they do not.
 //!
-//! Invariant: what decides between the two profiles is no evidence; it counts apart.
+//! Invariant: points that decide between the two profiles are no evidence for the choice; they are reported
+//! apart.
 
 use device::{Constant, ConstantKind, FlowPaced, Profile};
 use units::{Nanos, Seed};
@@ -14,13 +14,13 @@ use crate::points::{FitPoint, PACED, SIZES};
 use crate::rows::{means, times};
 use crate::run::{LOOKED_AT, recording_of};
 
-/// So far off on average, as a logarithm, a profile without a buffer may be before one is looked for.
+/// Mean error, as a logarithm, from which on a profile without a buffer is called into question.
 const SEEN: f64 = 0.05;
-/// Work that the buffer is taken to hold: more than bursts at half load need, less than a warm-up fills.
+/// Assumed capacity of the buffer, as work: more than bursts at half load need, less than a warm-up fills.
 const BACKLOG: Nanos = Nanos::from_millis(5);
 
-/// The measured writes that nothing waited for, by size, of the points that the device keeps up with; none
-/// where not all sizes are among them.
+/// Measured writes without queueing, by size, from points that the device keeps up with; `None` unless all
+/// sizes are among them.
 pub(crate) fn rows<'a>(points: &[&'a FitPoint]) -> Option<Vec<&'a FitPoint>> {
     let of_size = |size| {
         let paced = |p: &&FitPoint| p.rate == Some(PACED) && p.block_size == size && !p.held_out();
@@ -45,9 +45,9 @@ pub(crate) fn parameters(source: &str, rows: &[&FitPoint]) -> FlowPaced {
     }
 }
 
-/// Whether writes of schedules are so much shorter than the profile without a buffer makes them, and the one
-/// with a buffer mends it at those whose times it was not given. What makes writes longer, such as a drive
-/// that has gone to sleep, is no buffer.
+/// Whether scheduled writes are much shorter than the profile without a buffer predicts, and the profile with
+/// one predicts those better that it was not fitted to. A cause that makes writes longer, such as a drive
+/// that went to sleep, is no buffer.
 pub(crate) fn buffered(points: &[&FitPoint], with: &Profile, without: &Profile) -> bool {
     let known = |p: &&&FitPoint| p.rate.is_some() && !p.held_out();
     let chosen: Vec<&FitPoint> = points.iter().filter(known).copied().collect();

@@ -1,17 +1,17 @@
-//! What a fit is made from: jobs as they were measured, and which of them are kept apart to test it with.
+//! The input of a fit: jobs as measured, and which of them are held out for testing.
 //!
-//! Invariant: a job is fitted to or held out by what it is, never by what was measured; what was measured
-//! says only which schedules the device keeps up with.
+//! Invariant: whether a job is fitted or held out depends on the job, never on its result; results decide
+//! only which schedules the device keeps up with.
 
 use device::ProfileError;
 use stats::Histogram;
 use thiserror::Error;
 use units::{Bytes, Nanos, Rate, Share};
 
-/// Why nothing was fitted.
+/// Reason why nothing was fitted.
 #[derive(Debug, Error)]
 pub enum FitError {
-    /// A job that the fit needs was not measured, or nothing was completed in it.
+    /// A job that the fit needs was not measured, or completed no operation.
     #[error("no measurement of {0}")]
     Missing(String),
     /// The measurements make no profile.
@@ -37,13 +37,13 @@ impl Default for FitTimes {
 }
 
 impl FitTimes {
-    /// Mean, nanoseconds, if there were any.
+    /// Mean in nanoseconds, if there are samples.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         (self.ops > 0).then(|| self.sum.get() as f64 / self.ops as f64)
     }
 
-    /// Adds what was measured of more of them.
+    /// Adds the samples of another measurement.
     pub fn add(&mut self, ops: u64, sum: Nanos, latency: &Histogram) {
         self.ops += ops;
         self.sum += sum;
@@ -51,7 +51,7 @@ impl FitTimes {
     }
 }
 
-/// What was measured of one job, all its repetitions together.
+/// The measurements of one job, all repetitions merged.
 #[derive(Debug, Clone)]
 pub struct FitPoint {
     /// Share of reads.
@@ -72,13 +72,13 @@ pub struct FitPoint {
     pub writes: FitTimes,
 }
 
-/// What a job is to a fit: where its error is counted.
+/// Role of a job in the fit; errors are counted by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FitCategory {
     /// It was fitted to.
     Fitted,
-    /// By a schedule: it decides whether writes have a buffer, and gives their times if they have, and what a
-    /// rest costs if they have none.
+    /// Scheduled; decides whether writes are buffered, gives their times if so, and the cost of idling if
+    /// not.
     Chosen,
     /// Held out: 4 KiB reads at other depths.
     Reads,
@@ -90,7 +90,7 @@ pub enum FitCategory {
     Sizes,
     /// Held out: several threads.
     Threads,
-    /// Held out: by a schedule, reads, mixes, and writes of larger blocks that come faster.
+    /// Held out: scheduled reads and mixes, and faster scheduled writes of larger blocks.
     Schedule,
 }
 
@@ -100,7 +100,7 @@ units::words!(FitCategory {
 });
 
 impl FitCategory {
-    /// Whether it is kept apart.
+    /// Whether it is held out.
     #[must_use]
     pub const fn held_out(self) -> bool {
         !matches!(self, Self::Fitted | Self::Chosen)
@@ -152,8 +152,8 @@ impl FitPoint {
         let (small, depth) = (self.block_size == SMALL, &self.queue_depth);
         let shared = pure || mix_shares().contains(&self.read_share);
         if let Some(rate) = self.rate {
-            // The slowest give times of writes that nothing waits for, the others at 4 KiB say whether
-            // any do.
+            // The slowest schedules give the times of writes without queueing, the others at 4 KiB show
+            // whether there are any.
             let row = rate == PACED && SIZES.contains(&self.block_size);
             let written = self.read_share == Share::NONE;
             let chosen = written && self.threads == 1 && (row || small && rate != PACED);
@@ -177,18 +177,18 @@ impl FitPoint {
         }
     }
 
-    /// Whether it is kept apart.
+    /// Whether it is held out.
     #[must_use]
     pub fn held_out(&self) -> bool {
         self.category().held_out()
     }
 }
 
-/// The points that are compared: closed loops, and schedules that the device keeps up with for as long as
-/// one likes. Beyond that the wait is as long as the trial was.
+/// Points to compare: closed loops, and schedules that the device can keep up with indefinitely. Beyond that,
+/// latency grows with the length of the trial.
 #[must_use]
 pub fn kept_up(points: &[FitPoint]) -> Vec<&FitPoint> {
-    // What is fitted to is chosen by what is fitted to.
+    // Chosen by fitted points only.
     let highest = |share: Share, of: &FitPoint| {
         let job = |p: &FitPoint| (p.block_size, p.threads);
         let alike = |p: &&FitPoint| p.read_share == share && job(p) == job(of);
@@ -206,23 +206,23 @@ pub fn kept_up(points: &[FitPoint]) -> Vec<&FitPoint> {
     points.iter().filter(|point| point.ops() > 0).filter(keeps_up).collect()
 }
 
-/// Share of the highest rate of a closed loop up to which a device is taken to keep up with a schedule.
+/// Share of a closed loop's highest rate up to which a device is assumed to keep up with a schedule.
 const KEPT: f64 = 0.85;
-/// Sizes of the operations that the tables speak of.
+/// Operation sizes in the tables.
 pub(crate) const SIZES: [Bytes; 6] =
     [SMALL, Bytes(8 << 10), Bytes(16 << 10), Bytes(32 << 10), Bytes(64 << 10), Bytes(128 << 10)];
 pub(crate) const SMALL: Bytes = Bytes(4096);
-/// The larger size of which mixes are fitted to.
+/// The larger size of the mixes that are fitted.
 pub(crate) const LARGE: Bytes = Bytes(64 << 10);
-/// The rate of the schedule at which a device is idle whenever the next write comes.
+/// Scheduled rate at which a device is idle whenever the next write arrives.
 pub(crate) const PACED: Rate = Rate(500);
-/// Depths of the grid of one thread, at the smallest size, at the others, and of mixes. The rate of the
-/// deepest is what says how long a thread takes.
+/// Queue depths of one thread: at the smallest size, at the others, and of mixes. The rate at the deepest one
+/// gives the thread's time per operation.
 const SMALL_DEPTHS: [u32; 7] = [1, 2, 3, 6, 12, 24, 64];
 const LARGE_DEPTHS: [u32; 4] = [1, 2, 4, 16];
 const MIX_DEPTHS: [u32; 4] = [1, 2, 3, 12];
-/// The grid of several threads: this many, at these depths each. With one thread alone its limit would be
-/// taken for the device's.
+/// Threads of the multi-threaded grid, and their depths each. With a single thread, its limit would be taken
+/// for the device's.
 const THREADS: u32 = 4;
 const THREAD_DEPTHS: [u32; 5] = [1, 2, 4, 8, 16];
 

@@ -1,9 +1,10 @@
-//! What a thread takes longer that has had nothing to do for a while, from writes by a schedule.
+//! Cost of idling: how much longer a thread's operation takes after a pause, from scheduled writes.
 //!
-//! Medians, since a few in a hundred that wait for milliseconds would decide a mean of so few operations. Of
-//! a rate r the rest is exp(-g) / r, g Euler's constant: random gaps have that mean of their logarithm.
+//! Medians are used, since a few in a hundred that wait for milliseconds would dominate the mean of so few
+//! operations. At rate r the typical pause is exp(-g) / r with Euler's constant g: the mean logarithm of
+//! exponential gaps.
 //!
-//! Invariant: of schedules only those that choose enter; reads, mixes and others test it.
+//! Invariant: of the schedules only those that decide are used; reads, mixes and others test the result.
 
 use device::{Constant, ConstantKind, FlowRested, Profile};
 use stats::Histogram;
@@ -14,12 +15,12 @@ use crate::points::{FitPoint, PACED, SIZES, SMALL};
 use crate::run::{LOOKED_AT, recording_of};
 use crate::thread::ThreadTime;
 
-/// What is looked for is longer by so much at least.
+/// Smallest increase that is modelled.
 const SEEN: f64 = 0.05;
 /// Euler's constant.
 const EULER: f64 = 0.577_215_664_901_532_9;
 
-/// Rests, what they make of a request of the smallest size, and of each size the part of that.
+/// Pauses, the factor for a request of the smallest size after each, and each size's share of that.
 #[derive(Debug, Clone)]
 pub(crate) struct Rested {
     rests: Vec<Nanos>,
@@ -28,15 +29,15 @@ pub(crate) struct Rested {
 }
 
 impl Rested {
-    /// What `profile`, which knows of no rest, leaves unexplained of writes by a schedule; none where that is
-    /// little, or not all sizes were measured.
+    /// The part of scheduled write latency that `profile`, which has no cost of idling, leaves unexplained;
+    /// `None` where it is small, or not all sizes were measured.
     pub fn of(points: &[&FitPoint], thread: ThreadTime, profile: &Profile) -> Option<Self> {
         let at_once = points.iter().find(|point| {
             let own = (point.read_share, point.block_size, point.queue_depth, point.threads);
             own == (Share::NONE, SMALL, 1, 1) && point.rate.is_none()
         });
-        // As long as one takes that follows another at once, and as a thread is busy between two: in a closed
-        // loop nothing is a rest.
+        // The time between back-to-back operations, thread time included: in a closed loop nothing counts as
+        // a pause.
         let busy = thread.between + thread.within[0].max(thread.within[1]);
         let at_once = Nanos(at_once?.writes.mean()?.max(busy) as u64 + 1);
         let mut none = Self { rests: vec![at_once], factors: vec![1.0], parts: Vec::new() };
@@ -52,18 +53,18 @@ impl Rested {
         found.matters().then_some(found)
     }
 
-    /// Whether requests of the smallest size take so much longer at the slowest schedule.
+    /// Whether requests of the smallest size take notably longer at the slowest schedule.
     pub fn matters(&self) -> bool {
         self.paced(&self.factors) > SEEN
     }
 
-    /// What a factor is above 1 after the rest at which sizes were compared.
+    /// Each factor's excess over 1 after the pause at which sizes were compared.
     fn paced(&self, factors: &[f64]) -> f64 {
         let place = self.rests.iter().position(|rest| *rest == rest_at(PACED));
         place.map_or(0.0, |place| factors[place] - 1.0)
     }
 
-    /// With what `profile`, which knows of these rests, still leaves unexplained.
+    /// Adds what `profile`, which has these costs, still leaves unexplained.
     pub fn mended(&self, points: &[&FitPoint], profile: &Profile) -> Option<Self> {
         let mut factors = self.factors.clone();
         for point in small(points) {
@@ -105,7 +106,7 @@ fn chosen<'p, 'a>(points: &'p [&'a FitPoint]) -> impl Iterator<Item = &'p &'a Fi
     points.iter().filter(own)
 }
 
-/// Those of the smallest size, the fastest first.
+/// Those of the smallest size, fastest first.
 fn small<'a>(points: &[&'a FitPoint]) -> Vec<&'a FitPoint> {
     let mut found: Vec<&FitPoint> =
         chosen(points).filter(|point| point.block_size == SMALL).copied().collect();

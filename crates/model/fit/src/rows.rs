@@ -6,8 +6,8 @@ use units::Nanos;
 
 use crate::points::FitTimes;
 
-/// Columns of the table, percent. They lie close around 99: the p99 of a mix is at one of these of its
-/// slower kind, and where a distribution has a step there it should not be between two that lie far apart.
+/// Columns of the table, percent. Dense around 99: the p99 of a mix is one of these percentiles of its slower
+/// class, and a step in the distribution there should not fall between two distant columns.
 pub(crate) const PERCENTILES: [f64; 21] = [
     0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 96.5, 97.5, 98.0, 98.4, 98.7, 99.0, 99.15,
     99.4, 99.7, 99.9, 99.99, 100.0,
@@ -39,7 +39,7 @@ pub(crate) fn means(of: &FitTimes) -> Vec<Nanos> {
             }
         }
     }
-    // Columns without values of their own lie between their ends.
+    // Columns without values of their own are interpolated.
     let times = times(of);
     let mut last = Nanos::ZERO;
     let mean = |(place, (sum, count)): (usize, &(f64, f64))| {

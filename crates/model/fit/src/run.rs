@@ -1,6 +1,6 @@
-//! A fitted profile run in virtual time at the jobs it was fitted to and tested with.
+//! A fitted profile, simulated at the jobs that it was fitted to and tested with.
 //!
-//! Invariant: the host is the one that the profile says, none of its own.
+//! Invariant: the host is part of the profile; nothing else is added.
 
 use device::{Condition, Model, Profile};
 use stats::{Recording, Timeline, estimate};
@@ -11,7 +11,7 @@ use crate::points::{FitCategory, FitPoint, kept_up};
 use sim::{BlockPath, HostModel, run};
 use validate::predicted;
 
-/// A number measured next to the same predicted.
+/// A measured figure and its prediction.
 #[derive(Debug, Clone)]
 pub struct Residual {
     /// The job, for people.
@@ -26,7 +26,7 @@ pub struct Residual {
     pub category: FitCategory,
     /// Operations per second or nanoseconds.
     pub measured: f64,
-    /// The same of the fitted profile.
+    /// The prediction of the fitted profile.
     pub predicted: f64,
 }
 
@@ -38,8 +38,7 @@ impl Residual {
     }
 }
 
-/// For how long a job is run: for this many operations as it was measured to do, and this many seconds at
-/// least.
+/// Length of a simulation: multiple of the measured number of operations, and a minimum of seconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Length {
     pub operations: f64,
@@ -48,13 +47,12 @@ pub(crate) struct Length {
 
 /// The longest run, seconds.
 const SECONDS_MAX: f64 = 20.0;
-/// Where errors are computed: of fewer operations chance decides what one in a hundred takes where the
-/// distribution has a step.
+/// For errors: with fewer operations, chance decides the p99 where the distribution has a step.
 const COMPARED: Length = Length { operations: 100_000.0, seconds: 1.0 };
-/// Where schedules are looked at, of which means and medians matter.
+/// For schedules, of which only means and medians are used.
 pub(crate) const LOOKED_AT: Length = Length { operations: 20_000.0, seconds: 0.5 };
 
-/// What the profile gives at a job for so long, at most 20 s of virtual time after a tenth of a second.
+/// What the profile gives for a job: at most 20 s of virtual time after a warm-up of 0.1 s.
 pub(crate) fn recording_of(
     profile: &Profile,
     point: &FitPoint,
@@ -81,7 +79,7 @@ pub(crate) fn recording_of(
     run(target, group.clients(seed), timeline)
 }
 
-/// Every point next to what `profile` gives in virtual time.
+/// The prediction of `profile` for every point, next to the measurement.
 #[must_use]
 pub fn residuals(profile: &Profile, points: &[FitPoint], seed: Seed) -> Vec<Residual> {
     kept_up(points).into_iter().flat_map(|point| compare(profile, point, seed)).collect()
@@ -92,7 +90,7 @@ fn compare(profile: &Profile, point: &FitPoint, seed: Seed) -> Vec<Residual> {
     let latency = point.latency();
     let measured = |p| estimate::percentile(&latency, 0, p).ok().map(|e| e.value);
     let pairs = [
-        // What a schedule asks for is no result.
+        // The rate of a schedule is given, not a result.
         ("IOPS", point.rate.is_none().then(|| point.iops())),
         ("mean", Some(point.mean())),
         ("p50", measured(50.0)),

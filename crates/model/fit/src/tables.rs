@@ -1,6 +1,6 @@
 //! The tables of a fitted profile: which measured points are their rows.
 //!
-//! Invariant: rows of reads and of writes are at the same numbers in flight.
+//! Invariant: rows of reads and of writes are at the same queue depths.
 
 use device::{Constant, ConstantKind, FlowMixes, FlowParameters};
 use units::{Bytes, Nanos, Share};
@@ -12,7 +12,7 @@ use crate::thread::ThreadTime;
 /// Points of one size and share, by depth.
 type Rows<'a> = Vec<&'a FitPoint>;
 
-/// One thread that is busier than this says more of itself than of the device.
+/// Utilization of one thread from which on it is the bottleneck, not the device.
 const THREAD_BUSY: f64 = 0.7;
 
 /// The points of `share` and `size` that are fitted to.
@@ -21,8 +21,8 @@ fn fitted_of(points: &[FitPoint], share: Share, size: Bytes) -> impl Iterator<It
     points.iter().filter(of_job).filter(|p| p.ops() > 0 && p.rate.is_none() && !p.held_out())
 }
 
-/// The fitted points of `share` and `size` by operations in flight: of several threads where there are
-/// some, of one where it was not the limit.
+/// The fitted points of `share` and `size` by queue depth: of several threads where measured, of one where it
+/// was not the bottleneck.
 fn rows_of_several(
     points: &[FitPoint],
     share: Share,
@@ -33,7 +33,7 @@ fn rows_of_several(
     let mut rows: Rows<'_> = fitted().filter(|p| p.threads > 1).collect();
     let several: Vec<u32> = rows.iter().map(|p| p.in_flight()).collect();
     rows.extend(fitted().filter(|p| {
-        // Nothing else is known of one in flight, nor where several threads were not measured.
+        // At depth 1, or without a measurement of several threads, there is no other source.
         let alone = p.queue_depth == 1 || several.is_empty();
         let idle = alone || thread.busy(p) < THREAD_BUSY;
         p.threads == 1 && idle && !several.contains(&p.queue_depth)
@@ -46,14 +46,14 @@ fn depths(rows: &Rows<'_>) -> Vec<u32> {
     rows.iter().map(|point| point.in_flight()).collect()
 }
 
-/// Those of both that are at the same numbers in flight, so that reads and writes share a grid.
+/// The rows at queue depths that both have, so that reads and writes share a grid.
 fn together<'a>(one: &Rows<'a>, other: &Rows<'a>) -> Rows<'a> {
     let there = depths(other);
     one.iter().copied().filter(|point| there.contains(&point.in_flight())).collect()
 }
 
-/// The fitted points of one thread, by depth; beyond its deepest those of several, where one could do as
-/// many.
+/// The fitted points of one thread by depth; beyond its deepest those of several, at depths that one thread
+/// can reach.
 fn rows_of_one(
     points: &[FitPoint],
     share: Share,
@@ -86,7 +86,7 @@ pub(crate) struct Tables<'a> {
     mixes: [Option<Vec<Rows<'a>>>; 2],
 }
 
-/// Selects the part of a job's times, of reads (0) or writes (1), that goes into the table.
+/// Selects the part of a job's times that goes into the table, of reads (0) or writes (1).
 type Part<'p> = &'p dyn Fn(&FitPoint, usize, Vec<Nanos>) -> Vec<Nanos>;
 
 impl<'a> Tables<'a> {
@@ -95,7 +95,7 @@ impl<'a> Tables<'a> {
         Self::new(|share, size| rows_of_several(points, share, size, thread))
     }
 
-    /// Of one thread alone.
+    /// With one thread only.
     pub fn of_one(points: &'a [FitPoint], thread: ThreadTime) -> Result<Self, FitError> {
         Self::new(|share, size| rows_of_one(points, share, size, thread))
     }
@@ -127,7 +127,7 @@ impl<'a> Tables<'a> {
         Ok(Self { reads, writes, mixes })
     }
 
-    /// The constants that these rows give; writes that were not measured are assumed to be reads.
+    /// The constants from these rows; unmeasured writes are assumed to equal reads.
     pub fn parameters(&self, source: &str, part: Part<'_>) -> FlowParameters {
         let written = self.writes.is_some();
         let writes = self.writes.as_ref().unwrap_or(&self.reads);
@@ -172,7 +172,7 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// Times of a row from those of a job.
+/// The times of a row, from those of a job.
 type TimesOf = fn(&FitTimes) -> Vec<Nanos>;
 
 /// Times by size or share, number in flight and percentile.

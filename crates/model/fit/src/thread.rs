@@ -1,6 +1,6 @@
-//! What the submitting thread needs for an operation, and what the device's times are next to it.
+//! CPU time of the submitting thread per operation, and the device's times without it.
 //!
-//! Invariant: times of the device are never below a nanosecond.
+//! Invariant: device times are at least one nanosecond.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use units::{Bytes, Nanos, Share};
 use crate::points::{FitPoint, FitTimes, SMALL};
 use crate::rows::{PERCENTILES, means, times};
 
-/// Speed-up of several threads over one above which a single thread counts as the bottleneck.
+/// Speed-up of several threads over one from which on a single thread counts as the bottleneck.
 const SEVERAL: f64 = 1.15;
 
-/// What one thread does by itself.
+/// CPU time of a thread per operation.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ThreadTime {
-    /// Of an operation, within its latency, nanoseconds: of reads and of writes, which memory makes the
-    /// thread do.
+    /// CPU time within the latency of a read and of a write, nanoseconds; on memory devices the thread does
+    /// the transfer.
     pub within: [f64; 2],
     /// Of an operation, in no latency.
     pub between: f64,
 }
 
 impl ThreadTime {
-    /// From how often one thread alone goes at depth 1 next to its latency, and the highest rate that it
-    /// has reached, if several threads reach more: else the device is the limit, and the thread's part is
-    /// that of the other kind of operation, or too small to be told.
+    /// From the rate of one thread at depth 1 against its latency, and its highest rate, if several threads
+    /// reach more. Otherwise the device is the bottleneck, and the thread's share is that of the other class,
+    /// or too small to tell.
     pub fn of(points: &[FitPoint]) -> Self {
         let of_share = |share: Share| {
             let own = points.iter().filter(move |p| p.read_share == share && p.ops() > 0);
@@ -67,18 +67,17 @@ impl ThreadTime {
 /// A job, by share of reads, size, depth and threads.
 type Key = (Share, Bytes, u32, u32);
 
-/// What the times of one kind at a job are mended by, nanoseconds: quantiles, and the means between them.
-/// Added, not multiplied: a long tail stays as long as it was.
+/// Corrections to the times of one class in a job, nanoseconds: quantiles, and the means between them. Added,
+/// not multiplied, so that a long tail keeps its length.
 #[derive(Debug, Clone)]
 struct Mend {
     times: Vec<f64>,
     means: Vec<f64>,
 }
 
-/// Times of the device at each job of several threads: what was measured, the thread's own part within, and
-/// as much more or less as brings what the fitted profile gives to the measured quantiles and mean.
-/// Operations that wait for their thread have fewer with the device than their depth says, and that makes
-/// up for it.
+/// Device times of each multi-threaded job: the measurement, the thread's own share within it, and the
+/// correction that brings the fitted profile to the measured quantiles and mean. Operations that wait for
+/// their thread leave fewer at the device than the depth says; the correction includes that.
 #[derive(Debug, Clone)]
 pub(crate) struct DeviceTimes {
     pub thread: ThreadTime,
@@ -98,8 +97,8 @@ impl DeviceTimes {
         (point.read_share, point.block_size, point.queue_depth, point.threads)
     }
 
-    /// What the device takes of a row of response times of `kind` (0: reads, 1: writes) at a job: of the
-    /// quantiles, or of the means between them.
+    /// Device times for a row of response times of `kind` (0: reads, 1: writes) in a job: quantiles, or means
+    /// between them.
     pub fn of(&self, point: &FitPoint, kind: usize, row: &[Nanos]) -> Vec<Nanos> {
         let mend = self.more.get(&Self::key(point)).and_then(|both| both[kind].as_ref());
         let Some(mend) = mend else { return rising(row, &vec![0.0; row.len()]) };
@@ -111,8 +110,8 @@ impl DeviceTimes {
         rising(row, &mend.means).into_iter().zip(ends.windows(2)).map(within).collect()
     }
 
-    /// Moves the times of a job by what makes up for quantiles that were found elsewhere; rare ones, that
-    /// chance may have moved, by as much as the nearest of the others.
+    /// Shifts the times of a job by the error found in its quantiles; rare quantiles, which chance may have
+    /// moved, by the error of the nearest other one.
     pub fn move_quantiles(&mut self, point: &FitPoint, kind: usize, found: &FitTimes) {
         let own = point.of(kind);
         let ops = own.ops.min(found.ops) as f64;
@@ -134,7 +133,7 @@ impl DeviceTimes {
         off(&mut mend.means, &known[1..], [own, found].map(means));
     }
 
-    /// Moves all times of a job by what makes up for a mean that was found elsewhere.
+    /// Shifts all times of a job by the error found in its mean.
     pub fn move_mean(&mut self, point: &FitPoint, kind: usize, found: &FitTimes) {
         let Some((own, found)) = point.of(kind).mean().zip(found.mean()) else { return };
         let (more, rows) = (own - found, [times, means].map(|row| row(point.of(kind))));
@@ -156,7 +155,7 @@ impl DeviceTimes {
     }
 }
 
-/// A row with more or less added, of which none is below the one before, or below a nanosecond.
+/// A row plus corrections, kept non-decreasing and at least one nanosecond.
 fn rising(row: &[Nanos], more: &[f64]) -> Vec<Nanos> {
     let mut last = 1.0;
     let one = |(time, more): (&Nanos, &f64)| {

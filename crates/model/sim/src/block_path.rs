@@ -1,9 +1,9 @@
 //! A block device behind a host's submission path, as a target.
 //!
-//! Invariants: an operation at queue depth 1 takes exactly submission, device, wake-up and completion (of a
-//! device whose times contain the submission, the longer of both in place of these two); ties
-//! are served in a fixed order (the device first, then the host's own events in order of arrival). What it
-//! is not: aware of what the device is, or a page cache; every operation reaches the device.
+//! Invariants: an operation at queue depth 1 takes exactly submission + device + wake-up + completion (for a
+//! device whose times include submission: the longer of the two instead of the first two terms); ties are
+//! resolved in a fixed order (the device first, then host events in order of arrival). There is no page
+//! cache: every operation reaches the device.
 
 use device::{Completion, Device, Event, EventQueue, Request};
 use rand::SeedableRng;
@@ -31,7 +31,7 @@ struct Slot {
 #[derive(Debug)]
 pub struct BlockPath<D> {
     device: D,
-    /// When the device does something next; the end of time if never.
+    /// Time of the device's next event; the end of time if none.
     device_next: Nanos,
     host: HostModel,
     cores: Cores,
@@ -44,8 +44,7 @@ pub struct BlockPath<D> {
     random: Xoshiro256PlusPlus,
 }
 
-/// The queue to the device by which a thread asks: each has its own, as on a processor of its own. Beyond
-/// 65,536 threads some share one.
+/// Submission queue of a thread: one each, as on a CPU of its own. Beyond 65,536 threads some share one.
 pub(crate) const fn queue_of(thread: u32) -> u16 {
     thread as u16
 }
@@ -67,8 +66,8 @@ impl<D: Device> BlockPath<D> {
         }
     }
 
-    /// When the client learns of a completion at `at`: at once where its thread computes, with the wake-up
-    /// that is under way where there is one, else after one of its own.
+    /// When the client sees a completion at `at`: at once if its thread is running, with a wake-up that is
+    /// already under way, otherwise after a wake-up of its own.
     fn seen(&mut self, at: Nanos, slot: u32) -> Nanos {
         let client = self.slots[slot as usize].client;
         if self.cores.free_at(client) > at {
@@ -108,13 +107,13 @@ impl<D: Device> BlockPath<D> {
         self.device_next = self.device.next_event().unwrap_or(Nanos::MAX);
     }
 
-    /// The completion is there; taking it needs the client's thread.
+    /// The completion is visible; reaping it needs the client's thread.
     #[inline]
     fn visible(&mut self, now: Nanos, slot: u32) -> Option<Done> {
         let Slot { client, op } = self.slots[slot as usize];
         let free = self.cores.free_at(client);
         if free > now && self.cores.shared() {
-            // A core is given to whoever needs one now, so a busy thread asks again later.
+            // Cores go to whoever needs one now, so a busy thread asks again later.
             self.events.push(free, Event::new(VISIBLE, slot));
             return None;
         }
@@ -141,7 +140,7 @@ impl<D: Device> Target for BlockPath<D> {
         let write = matches!(op.class, OpClass::Write | OpClass::BackgroundWrite);
         let takes = if write { self.host.submit_write } else { self.host.submit };
         let submitted = self.cores.compute(client, now, takes, now);
-        // What a core's other work adds is the host's own.
+        // Delay by other work on the core is added by the host.
         let reaches = if self.host.contained { submitted.since(takes) } else { submitted };
         self.events.push(reaches.max(now), Event::new(SUBMIT, slot));
     }

@@ -1,7 +1,7 @@
-//! What was measured of a host, and the submission paths that follow from it.
+//! Measurements of a host (`crosspoint calibrate`), and the submission paths derived from them.
 //!
-//! Invariant: a path of a calibrated host has the name of the published path of its kind, and times of its
-//! own; what was published of that path says nothing of a prediction with it.
+//! Invariant: a calibrated path has the name of the published path of its kind, but its own times; published
+//! results of that path do not validate predictions with it.
 
 use serde::{Deserialize, Serialize};
 use units::Nanos;
@@ -10,20 +10,20 @@ use crate::HostModel;
 
 /// Version of the file.
 const SCHEMA: u32 = 1;
-/// p90 less median of an exponential distribution, in means of it: ln 10 - ln 2. Above that are the rare
-/// moments in which others had the processor.
+/// p90 minus median of an exponential distribution, in means: ln 10 - ln 2. Beyond that are the rare moments
+/// in which other processes had the CPU.
 const P90_LESS_MEDIAN: f64 = 1.609;
 /// The median of an exponential distribution, in means of it: ln 2.
 const MEDIAN: f64 = std::f64::consts::LN_2;
-/// The longest time that a file may name.
+/// The longest time allowed in a file.
 const TIME_MAX: Nanos = Nanos::from_secs(1);
 
-/// A host as it was measured.
+/// Measurements of a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
     schema: u32,
-    /// Kernel and processors, as they name themselves: on others it says nothing.
+    /// Kernel and CPU model; the calibration is valid only there.
     pub host: String,
     /// When, for people.
     pub measured: String,
@@ -37,23 +37,23 @@ pub struct Calibration {
     pub path: Vec<PathCost>,
 }
 
-/// Times in which a thread that sleeps runs again.
+/// Wake-up latencies of a sleeping thread.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WakeUps {
     /// After an interrupt (a timer's), median.
     pub interrupt: Nanos,
-    /// The same, 90th percentile.
+    /// The same, p90.
     pub interrupt_p90: Nanos,
-    /// CPU time of one sleep with its wake-up, part of which passes while nothing is waited for.
+    /// CPU time of one sleep and wake-up, part of which overlaps with waiting.
     pub cpu: Nanos,
-    /// By a thread on the same processor, mean.
+    /// By a thread on the same CPU, mean.
     pub same_cpu: Nanos,
-    /// By a thread on another processor, mean; none where there is one alone.
+    /// By a thread on another CPU, mean; `None` on a machine with one.
     pub other_cpu: Option<Nanos>,
 }
 
-/// What an operation costs on a path.
+/// Cost of an operation on a path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathCost {
@@ -72,7 +72,7 @@ pub struct PathCost {
 }
 
 impl Calibration {
-    /// What was measured, in a file's form.
+    /// The measurements, in the form of the file.
     #[must_use]
     pub fn new(
         (host, measured): (String, String),
@@ -83,10 +83,10 @@ impl Calibration {
         Self { schema: SCHEMA, host, measured, cores, siblings, wake_ups, path }
     }
 
-    /// Reads a file.
+    /// Parses a calibration file.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// A message that says what is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
         let found: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         if found.schema != SCHEMA {
@@ -103,10 +103,10 @@ impl Calibration {
         Ok(found)
     }
 
-    /// Whether a host can be so.
+    /// Checks that the values are plausible.
     ///
     /// # Errors
-    /// What cannot be, in words.
+    /// A message that names the implausible value.
     pub fn possible(&self) -> Result<(), String> {
         let WakeUps { interrupt, interrupt_p90, cpu, same_cpu, other_cpu } = self.wake_ups;
         let own = [interrupt, interrupt_p90, cpu, same_cpu, other_cpu.unwrap_or_default()];
@@ -139,16 +139,16 @@ impl Calibration {
         format!("# What `crosspoint calibrate` measured; predictions use it.\n{text}")
     }
 
-    /// CPU time of the path alone: without the client's, and without going to sleep and waking up, which a
-    /// path to a slower device does during the device's time.
+    /// CPU time of the path alone: without the client's own work, and without sleeping and waking up, which
+    /// overlap with the device's time on a slower device.
     #[must_use]
     pub fn path_cpu(&self, cost: &PathCost) -> Nanos {
         let asleep = cost.sleeps * self.wake_ups.cpu.get() as f64;
         cost.cpu.since(cost.client).since(Nanos(asleep as u64))
     }
 
-    /// The path of that name as this host has it; `None` where it was not measured. Its CPU time is that of
-    /// the deepest measurement, where a client sleeps least; half before the operation, half after.
+    /// The path of that name with this host's times; `None` if not measured. Its CPU time is from the deepest
+    /// measurement, where a client sleeps least; half is spent before the operation, half after.
     #[must_use]
     pub fn path(&self, name: &str) -> Option<HostModel> {
         let known = HostModel::named(name)?;

@@ -5,8 +5,8 @@
 
 use units::Nanos;
 
-/// Work takes so much longer, in percent, while the other hardware thread of the core is busy: two threads
-/// give 1.3 times the throughput of one (assumed; the usual yield of simultaneous multithreading).
+/// Slowdown in percent while the other hardware thread of the core is busy: two hardware threads give 1.3
+/// times the throughput of one (assumed; the usual SMT yield).
 pub(crate) const SIBLING_BUSY_PERCENT: u64 = 154;
 
 /// When each thread and each hardware thread is next free.
@@ -14,17 +14,17 @@ pub(crate) const SIBLING_BUSY_PERCENT: u64 = 154;
 pub(crate) struct Cores {
     /// `[thread]`.
     thread_free: Vec<Nanos>,
-    /// `[hardware thread]`, siblings side by side; empty where each thread has a core of its own.
+    /// `[hardware thread]`, siblings adjacent; empty where each thread has its own core.
     core_free: Vec<Nanos>,
     /// Whether a core is of two hardware threads.
     siblings: bool,
-    /// Hardware thread that is looked at first.
+    /// Hardware thread to try first.
     next_core: usize,
 }
 
 impl Cores {
-    /// `threads` threads on this many cores, of two hardware threads each if they have siblings; 0 cores:
-    /// each thread has its own.
+    /// `threads` threads on this many cores, with two hardware threads each if `siblings`; 0 cores: one for
+    /// each thread.
     pub fn new(threads: usize, (cores, siblings): (u32, bool)) -> Self {
         // Threads that each find a core idle need no count of them.
         let hardware = match cores as usize {
@@ -51,7 +51,8 @@ impl Cores {
         self.thread_free[thread as usize]
     }
 
-    /// A thread computes for `takes`, not before `from`; gives when it is done. It is `now`.
+    /// Runs a thread for `takes`, from `from` at the earliest; returns when it is done. The current time is
+    /// `now`.
     #[inline]
     pub fn compute(&mut self, thread: u32, from: Nanos, takes: Nanos, now: Nanos) -> Nanos {
         let ready = self.thread_free[thread as usize].max(from);
@@ -60,7 +61,7 @@ impl Cores {
         done
     }
 
-    /// Work of `takes` on a core that is idle, if there is one, else on the hardware thread that is free
+    /// Runs work of `takes` on an idle core if there is one, otherwise on the hardware thread that is free
     /// first; slower next to a busy sibling.
     fn on_core(&mut self, ready: Nanos, takes: Nanos, now: Nanos) -> Nanos {
         let free = &self.core_free;
@@ -73,7 +74,7 @@ impl Cores {
             .find(idle)
             .unwrap_or_else(|| (0..free.len()).min_by_key(|place| free[*place]).unwrap_or(0));
         let begins = free[place].max(ready);
-        // What the sibling does next is not known yet: one that is busy now is taken to continue.
+        // The sibling's next work is not known yet: if it is busy now, it is assumed to stay busy.
         let percent = if beside(place) > now { SIBLING_BUSY_PERCENT } else { 100 };
         self.next_core = (place + if self.siblings { 2 } else { 1 }) % free.len();
         self.core_free[place] = begins + Nanos(takes.get() * percent / 100);

@@ -1,8 +1,8 @@
-//! The virtual-time driver: any clients against any target, with the workload code and the recorder of real
-//! trials.
+//! The virtual-time driver: any clients against any target, with the workload code and the recorder of
+//! measured trials.
 //!
-//! Invariants: time never goes back; at one instant clients that asked to be called come first, in the
-//! order in which they asked, then the target.
+//! Invariants: time never goes back; at one instant clients that asked to be called come first, in the order
+//! in which they asked, then the target.
 
 use device::{Event, EventQueue};
 use stats::{Recorded, Recorder, Recording, Timeline};
@@ -26,22 +26,22 @@ struct Driver<T: Target, W> {
     now: Nanos,
     /// Clients that asked to be called again.
     wakes: EventQueue<Event>,
-    /// `[client]`: the instant at which it will be called again, if that is planned.
+    /// `[client]`: when it will next be called, if planned.
     wake_at: Vec<Option<Nanos>>,
     slots: Vec<InFlight<T::Op>>,
     free_slots: Vec<u32>,
-    /// `[client]`: each thread has its own, as on a real host; its time never goes back.
+    /// `[client]`: one for each thread, as on a real host; its time never goes back.
     recorders: Vec<Recorder>,
-    /// `[client]`: what is kept between operations that are recorded together.
+    /// `[client]`: state of a multi-statement operation.
     parts: Vec<<T::Op as Recorded>::Parts>,
 }
 
-/// Runs the clients over an idle target until they are finished and nothing is in flight. A closed loop
-/// over a target that takes no time at all has no end.
+/// Runs the clients over an idle target until they are finished and nothing is in flight. A closed loop over
+/// a target that takes no time never ends.
 ///
 /// # Panics
-/// When operations are in flight and nothing will ever happen to them: a target that forgets, or whose
-/// threads wait for each other. A result without them would be taken for one.
+/// If operations are in flight and no event is pending: the target lost one, or its threads deadlocked. A
+/// result without them would be wrong.
 #[must_use]
 pub fn run<T, W>(target: T, clients: Vec<Client<W>>, timeline: Timeline) -> Recording
 where
@@ -51,7 +51,7 @@ where
     run_unless(target, clients, timeline, &|| false).expect("invariant: nobody stops it")
 }
 
-/// The same; `None` when `stop` said so on the way, which is asked every [`STEPS`] events.
+/// Like [`run`], but `stop` is asked every [`STEPS`] events; `None` if it said so.
 ///
 /// # Panics
 /// As [`run`].
@@ -99,8 +99,8 @@ where
     T: Target,
     W: Workload<Op = T::Op>,
 {
-    /// Continues until no client will ever issue anything again; what a target does in the background has no
-    /// end. Whether it came to that.
+    /// Runs until no client will issue anything again; background work of a target has no end. Returns
+    /// whether it got there.
     fn drain(&mut self, stop: &dyn Fn() -> bool) -> bool {
         let mut steps = 0u32;
         while !self.wakes.is_empty() || self.free_slots.len() < self.slots.len() {
@@ -147,7 +147,7 @@ where
         self.pump(client);
     }
 
-    /// Lets a client issue what it can, at the time its thread has reached.
+    /// Lets a client issue what it can at its thread's current time.
     #[inline]
     fn pump(&mut self, client: u32) {
         loop {

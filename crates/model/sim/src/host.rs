@@ -1,4 +1,4 @@
-//! The host model: what a submission path costs in CPU and in latency.
+//! The host model: CPU time and latency of a submission path.
 //!
 //! Invariants: an operation at queue depth 1 takes exactly `submit + device + wake + complete` plus jitter;
 //! `submit + complete + between` occupy the submitting thread, and a core where cores are counted, so one
@@ -16,28 +16,27 @@ use crate::cores::SIBLING_BUSY_PERCENT;
 pub struct HostModel {
     /// Name in profiles and reports.
     pub name: &'static str,
-    /// CPU time to submit: system call, file system if any, block layer and driver. The thread does
-    /// nothing else meanwhile.
+    /// CPU time to submit: system call, file system if any, block layer and driver; blocks the thread.
     pub submit: Nanos,
-    /// The same of a write, where it takes the thread another time: memory is written by whoever submits.
+    /// The same for writes, where they differ: memory is written by the submitting thread.
     pub submit_write: Nanos,
-    /// Interrupt and wake-up; no CPU of the thread. A device that completes within the submission, as
-    /// memory does, has none.
+    /// Interrupt and wake-up; no CPU time of the thread. 0 on a device that completes during submission, such
+    /// as memory.
     pub wake: Nanos,
-    /// CPU time to take a completion.
+    /// CPU time to reap a completion.
     pub complete: Nanos,
-    /// CPU time after a completion that no latency contains: the client's own work.
+    /// CPU time after a completion, outside every latency: the client's own work.
     pub between: Nanos,
     /// Mean of an exponential delay added to the wake-up; zero for none.
     pub jitter: Nanos,
-    /// Cores that the threads share; 0: each thread has its own.
+    /// Cores that the threads share; 0: one for each.
     pub cores: u32,
     /// Whether a core is of two hardware threads.
     pub siblings: bool,
-    /// Whether the device's times have the submission within, as what was measured whole has: a request is
-    /// with the device from when its submission begins, and seen when both are done.
+    /// Whether the device's times include submission, as whole-stack measurements do: the device starts when
+    /// submission starts, and the completion is visible when both are done.
     pub contained: bool,
-    /// Where the constants come from.
+    /// Source of the constants.
     pub source: &'static str,
 }
 
@@ -54,8 +53,8 @@ const HAAS_2025: &str = "Haas et al., PVLDB 18 (2025), raw data: a jitter of the
      \u{b5}s of writes of the PM9A3 next to the fewest (one host for all drives, not stated); other times as \
      of io_uring";
 
-/// The known paths. CPU per operation, with what is between: SPDK 0.98 us, io_uring 3.2 us, polled 3.0,
-/// libaio 3.4.
+/// The known paths. CPU per operation, `between` included: SPDK 0.98 us, io_uring 3.2 us, polled 3.0, libaio
+/// 3.4.
 const KNOWN: [HostModel; 9] = [
     path("spdk", [300, 0, 280], CHEOPS_2023),
     path("psync", [1_500, 1_100, 1_500], CHEOPS_2023),
@@ -84,8 +83,8 @@ const NONE: HostModel = HostModel {
 
 /// p99 less p50 of QD1 reads, 1.2 to 1.3 us, is 4.6 means of an exponential (CHEOPS 2023, raw data).
 const BASE_JITTER: Nanos = Nanos(270);
-/// CPU of the benchmark itself between operations: at depth 1 fio's rate is that much below one over its
-/// own mean latency (0.35 to 0.6 us over psync, SPDK and io_uring; CHEOPS 2023, raw data).
+/// CPU time of the benchmark itself between operations: at depth 1 fio's rate is this much below the inverse
+/// of its mean latency (0.35 to 0.6 us with psync, SPDK and io_uring; CHEOPS 2023, raw data).
 const BETWEEN: Nanos = Nanos(400);
 
 /// A path of `[submit, wake, complete]` nanoseconds.
@@ -113,14 +112,13 @@ impl HostModel {
         KNOWN.into_iter().find(|host| host.name == name)
     }
 
-    /// The path that does the same in the same times but for its jitter: what was published through the one
-    /// says something of the other.
+    /// The path with the same times except for jitter; published results of either apply to both.
     #[must_use]
     pub fn kin(name: &str) -> &str {
         name.strip_suffix("-2024").unwrap_or(name)
     }
 
-    /// The path that predictions use unless told otherwise: io_uring, as the measured driver does.
+    /// Default path of predictions: io_uring, as in the measuring driver.
     #[must_use]
     pub const fn io_uring() -> Self {
         KNOWN[2]
@@ -132,7 +130,7 @@ impl HostModel {
         [self.submit, self.submit_write, self.wake, self.complete, self.between, self.jitter]
     }
 
-    /// How many times one thread's work this many threads can do at once on the cores that there are.
+    /// How many threads' worth of work this many threads can do at once on the available cores.
     #[must_use]
     pub fn threads(&self, threads: u32) -> f64 {
         if self.cores == 0 || threads <= self.cores {
@@ -142,25 +140,26 @@ impl HostModel {
         f64::from(threads).min(f64::from(self.cores) * yields)
     }
 
-    /// The most reads per second that one thread submits and takes.
+    /// Maximum reads per second that one thread can submit and reap.
     #[must_use]
     pub fn thread_rate(&self) -> f64 {
         1.0 / (self.submit + self.complete + self.between).as_secs_f64().max(1e-9)
     }
 
-    /// The names that [`HostModel::named`] knows.
+    /// The names accepted by [`HostModel::named`].
     #[must_use]
     pub fn names() -> Vec<&'static str> {
         KNOWN.iter().map(|host| host.name).collect()
     }
 
-    /// The same path to a device that completes within the submission: no interrupt, no wake-up.
+    /// The same path to a device that completes during submission: no interrupt, no wake-up.
     #[must_use]
     pub const fn without_wake(self) -> Self {
         Self { wake: Nanos::ZERO, jitter: BASE_JITTER, ..self }
     }
 
-    /// The device as this many client threads meet it, and this path, which is one to `profile`, to that.
+    /// The device as this many client threads see it, and this path, combined with what `profile` already
+    /// includes.
     #[must_use]
     pub fn met_by(self, profile: &Profile, threads: u32) -> (Cow<'_, Profile>, Self) {
         match (threads == 1).then(|| profile.of_one_thread()).flatten() {
@@ -172,8 +171,8 @@ impl HostModel {
         }
     }
 
-    /// The same path as `profile` meets it: memory completes within the submission, and what was measured
-    /// whole contains its path, or says what a thread's part of it is.
+    /// The path as it applies to `profile`: memory completes during submission, and a whole-stack measurement
+    /// includes its path, or states the thread's share of it.
     #[must_use]
     pub fn to(self, profile: &Profile) -> Self {
         match &profile.parameters {

@@ -1,8 +1,8 @@
-//! An engine that does nothing but read pages through the page cache: the floor under every twin.
+//! An engine that only reads pages through the page cache: the lower bound of every engine model.
 //!
-//! A lookup reads the pages of its record, by pread(2) or through a map; a page that is not resident is
-//! read from the device by the thread that missed it, and whoever wants it meanwhile waits for that.
-//! Invariant: a page is read once however many want it at the same time.
+//! A lookup reads the pages of its record by pread(2) or through a mapping; a missing page is read from the
+//! device by the thread that missed it, and other threads that want it wait. Invariant: concurrent misses of
+//! a page cause one read.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,8 +23,8 @@ const PAGE: u32 = 4096;
 pub enum Layout {
     /// One page a record.
     Flat,
-    /// As the lowest two levels of a B+tree with values on pages of their own: a leaf for this many
-    /// records, all leaves first, then one page a record.
+    /// The two lowest levels of a B+tree with values on pages of their own: one leaf for this many records,
+    /// all leaves first, then one page for each record.
     Leaves {
         /// Records a leaf, at least 1.
         fan_out: u32,
@@ -53,7 +53,7 @@ impl Layout {
     }
 }
 
-/// What the engine is like.
+/// Parameters of the engine.
 #[derive(Debug, Clone, Copy)]
 pub struct NullEngine {
     /// Records, at least 1.
@@ -62,14 +62,13 @@ pub struct NullEngine {
     pub layout: Layout,
     /// Client threads.
     pub clients: u32,
-    /// CPU time of reading a page that is resident; above 0, or clients to whom all is resident never let
-    /// time pass.
+    /// CPU time to read a resident page; above 0, or fully cached clients would never let time pass.
     pub hit: Nanos,
     /// The way to the device and back for a page that is not.
     pub path: HostModel,
 }
 
-/// What its threads share.
+/// State shared by its threads.
 struct NullShared<D> {
     machine: Machine<D>,
     cache: RefCell<PageCache>,

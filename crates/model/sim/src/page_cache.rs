@@ -1,19 +1,20 @@
-//! The page cache of Linux for one file: which of its pages are in memory.
+//! Linux's page cache for one file: which of its pages are resident.
 //!
-//! Two lists, active and inactive, with ages of evicted pages, as mm/workingset.c, mm/vmscan.c and
-//! mm/swap.c have it (Linux 6.18, without multi-generational LRU). Reclaim moves pages from the active to
-//! the inactive list when the statistics say that the inactive one is short, or that pages came back early;
-//! statistics of a memory group are flushed every 2 s only (`FLUSH_TIME` in mm/memcontrol.c), and that
-//! shows: see [`PageCache::in_group`]. Invariants: at most `frames` pages are resident; a page is on one
-//! list exactly when it is resident.
+//! An active and an inactive list, with shadow entries of evicted pages, as in mm/workingset.c, mm/vmscan.c
+//! and mm/swap.c (Linux 6.18, without multi-generational LRU). Reclaim moves pages from the active to the
+//! inactive list when the statistics say that the inactive one is short, or that refaults are frequent; the
+//! statistics of a memory cgroup are flushed only every 2 s (`FLUSH_TIME` in mm/memcontrol.c), which has
+//! visible effects: see [`PageCache::in_group`].
+//!
+//! Invariants: at most `frames` pages are resident; a page is on one list exactly when it is resident.
 
 /// How the kernel sees that a resident page is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recency {
-    /// Nothing: since Linux 6.3 reclaim ignores the accessed bits of maps with `MADV_RANDOM`
-    /// (`vma_has_recency` in include/linux/mm_inline.h), so pages leave in the order in which they came.
+    /// Ignored: since Linux 6.3 reclaim ignores the accessed bits of `MADV_RANDOM` mappings
+    /// (`vma_has_recency` in include/linux/mm_inline.h), so pages leave in FIFO order.
     None,
-    /// The accessed bit of a mapped page, looked at when it is about to be evicted.
+    /// The accessed bit of a mapped page, checked when it is about to be evicted.
     AccessedBit,
     /// Each read(2) marks the page (`folio_mark_accessed`); the second mark activates it.
     Marks,
@@ -21,9 +22,9 @@ pub enum Recency {
 
 /// No page: the end of a list.
 const END: u32 = u32::MAX;
-/// Pages that are evicted at once, and looked at before the other list has its turn (`SWAP_CLUSTER_MAX`).
+/// Pages evicted in one batch, and scanned before the other list has its turn (`SWAP_CLUSTER_MAX`).
 const BATCH: u32 = 32;
-/// A round of reclaim looks at the lists' lengths shifted by this, and by one less in each further round
+/// A round of reclaim scans the list lengths shifted right by this, less one in each further round
 /// (`DEF_PRIORITY`).
 const PRIORITY: u32 = 12;
 /// Pages in a GiB.
@@ -36,7 +37,7 @@ const ACTIVE: u8 = 2;
 const REFERENCED: u8 = 4;
 /// The accessed bit of its map.
 const YOUNG: u8 = 8;
-/// Was resident before; `previous` holds the age at which it was evicted.
+/// Was resident before; `previous` holds its eviction age.
 const EVICTED: u8 = 16;
 
 #[derive(Debug, Clone, Copy)]
@@ -69,17 +70,17 @@ pub struct PageCache {
     inactive: List,
     /// Evictions and activations so far (`nonresident_age`); it wraps as the kernel's does.
     age: u32,
-    /// Pages that came back soon enough to be activated.
+    /// Pages that were refaulted early enough to be activated.
     refaults: u64,
-    /// What the statistics say.
+    /// The statistics that reclaim sees.
     known: Statistics,
-    /// Refaults that the statistics said when reclaim last ended.
+    /// Refaults in the statistics when reclaim last ended.
     refaults_before: u64,
     /// The statistics are flushed by hand.
     in_group: bool,
 }
 
-/// What reclaim decides by.
+/// The statistics that reclaim decides by.
 #[derive(Debug, Clone, Copy, Default)]
 struct Statistics {
     active: u32,
@@ -106,8 +107,8 @@ impl PageCache {
         }
     }
 
-    /// The same in a memory group: reclaim decides by what [`PageCache::flush_statistics`] told it last,
-    /// which the kernel does every [`PageCache::FLUSH_SECONDS`].
+    /// The same in a memory cgroup: reclaim decides by the statistics of the last
+    /// [`PageCache::flush_statistics`], which the kernel does every [`PageCache::FLUSH_SECONDS`].
     #[must_use]
     pub fn in_group(self) -> Self {
         Self { in_group: true, ..self }
@@ -122,7 +123,7 @@ impl PageCache {
     /// Seconds between flushes of a group's statistics.
     pub const FLUSH_SECONDS: u64 = 2;
 
-    /// Reclaim knows from now on what is true now.
+    /// Brings the statistics up to date.
     pub const fn flush_statistics(&mut self) {
         let (active, inactive) = (self.active.length, self.inactive.length);
         self.known = Statistics { active, inactive, refaults: self.refaults };
@@ -134,7 +135,7 @@ impl PageCache {
         self.active.length + self.inactive.length
     }
 
-    /// Accesses a page, which is resident afterwards; whether it was before. Costs O(1).
+    /// Accesses a page, which is resident afterwards; returns whether it was before. Costs O(1).
     #[inline]
     pub fn access(&mut self, page: u32) -> bool {
         let there = self.pages[page as usize].flags & RESIDENT != 0;
@@ -196,14 +197,14 @@ impl PageCache {
             self.round(priority, deactivates, before);
             match priority.checked_sub(1) {
                 Some(next) => priority = next,
-                // Nothing was found: the active list has to give, whatever the statistics say.
+                // Nothing found: the active list has to give, whatever the statistics say.
                 None => (priority, forced) = (PRIORITY, true),
             }
         }
         self.refaults_before = self.known.refaults;
     }
 
-    /// Whether the inactive list is short (`inactive_is_low`), or pages came back early.
+    /// Whether the inactive list is short (`inactive_is_low`), or refaults are frequent.
     fn inactive_is_short(&self) -> bool {
         let Statistics { active, inactive, refaults } = self.known;
         let gib = (u64::from(active) + u64::from(inactive)) / GIB_PAGES;
@@ -211,7 +212,7 @@ impl PageCache {
         u64::from(inactive) * ratio < u64::from(active) || refaults != self.refaults_before
     }
 
-    /// Looks at a share of each list, in turns.
+    /// Scans a share of each list, alternating.
     fn round(&mut self, priority: u32, deactivates: bool, before: u32) {
         let mut inactive = self.inactive.length >> priority;
         let mut active = self.active.length >> priority;
@@ -245,7 +246,7 @@ impl PageCache {
             self.age = self.age.wrapping_add(1);
             return;
         }
-        // Every map begins accessed, so it takes two looks to tell that a page is used again.
+        // Every mapping begins accessed, so it takes two scans to tell that a page is used again.
         self.pages[page as usize].flags = (flags & !YOUNG) | REFERENCED;
         self.add(page, seen);
     }
@@ -254,7 +255,7 @@ impl PageCache {
         if active { &mut self.active } else { &mut self.inactive }
     }
 
-    /// Puts a page at the head of a list.
+    /// Adds a page to the head of a list.
     fn add(&mut self, page: u32, active: bool) {
         let list = self.list(active);
         let first = list.head;
@@ -269,7 +270,7 @@ impl PageCache {
         entry.flags = if active { entry.flags | ACTIVE } else { entry.flags & !ACTIVE };
     }
 
-    /// Takes a page off its list.
+    /// Removes a page from its list.
     fn remove(&mut self, page: u32) {
         let Page { previous, next, flags } = self.pages[page as usize];
         if previous != END {

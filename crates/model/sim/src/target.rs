@@ -1,7 +1,7 @@
-//! What a workload's operations are done to in virtual time.
+//! The target of a workload's operations in virtual time: a block device behind a submission path, or an
+//! engine model.
 //!
-//! Invariants: no clock; every operation submitted ends exactly once, never before it was submitted. What it
-//! is not: a device; a device behind a host's submission path is one target, an engine's twin is another.
+//! Invariants: no clock; every submitted operation ends exactly once, never before it was submitted.
 
 use stats::Recorded;
 use units::Nanos;
@@ -10,16 +10,16 @@ use workload::Outcome;
 /// An operation in flight, and whose it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
-    /// Number of the client, from 0; each has a thread of its own.
+    /// Number of the client, from 0; each has its own thread.
     pub client: u32,
-    /// Number of the operation among those in flight; small, and used again once it has ended.
+    /// Number of the operation among those in flight; small, and reused once it has ended.
     pub slot: u32,
 }
 
-/// An operation that has ended.
+/// A completed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Done {
-    /// Whose, and which.
+    /// Its client and slot.
     pub ticket: Ticket,
     /// When the client's thread had the result.
     pub at: Nanos,
@@ -31,7 +31,7 @@ pub struct Done {
 
 /// A target of operations. Calls carry instants that never decrease.
 pub trait Target {
-    /// What it takes.
+    /// Type of the operations.
     type Op: Recorded;
 
     /// Takes an operation that a client's thread issues at `now`, or as soon as that thread is free.
@@ -40,11 +40,11 @@ pub trait Target {
     /// When the thread of `client` can issue its next operation; the past if it can now.
     fn free_at(&self, client: u32) -> Nanos;
 
-    /// When something will next happen inside; `None` when idle.
+    /// Time of the next internal event; `None` when idle.
     fn next_event(&self) -> Option<Nanos>;
 
-    /// Lets what is next happen, which is due at `now`, and gives what ended by it; called again as long as
-    /// something is due. What ends at one instant comes out one by one, so that its client can continue
+    /// Processes one event due at `now`, and returns the completion if it was one; called again as long as
+    /// something is due. Completions of one instant are returned one by one, so that each client can continue
     /// first.
     fn advance(&mut self, now: Nanos) -> Option<Done>;
 }

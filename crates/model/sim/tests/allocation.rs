@@ -60,7 +60,7 @@ fn engine(milliseconds: u64) -> (u64, u64) {
     (ALLOCATIONS.load(Ordering::Relaxed) - before, recording.total(None).counts.ops)
 }
 
-/// The same of a device behind a submission path.
+/// The same for a device behind a submission path.
 fn block(milliseconds: u64) -> (u64, u64) {
     let timeline = timeline(milliseconds);
     let plan =

@@ -179,8 +179,7 @@ fn operations_that_are_forgotten_are_told() {
     let _ = run(threads, KvClient::all(&roles, 10, timeline.end(), Seed(1)), timeline);
 }
 
-/// Who waits for a condition continues when somebody has brought it about, in the order of coming, and not
-/// because of anything else.
+/// Waiters continue when notified, in order of arrival, and for no other reason.
 #[test]
 fn waiters_go_on_when_they_are_notified() {
     let device = OneServer { free: Nanos::ZERO, done: EventQueue::default(), service: Nanos(1) };

@@ -1,16 +1,16 @@
-//! The course of a rate over a run: steady, a trend, a wave, or cliffs, where it changed for good.
+//! The course of a rate over a run: steady, a trend, periodic, or with cliffs (lasting changes).
 //!
 //! Change points by optimal partitioning (B. Jackson et al., "An Algorithm for Optimal Partitioning of Data
 //! on an Interval", IEEE Signal Processing Letters 12, 2005) with squared errors and a penalty of `2 V ln n`
-//! for each; `V` is the variance that matters, from medians of the differences of neighbouring points and of
-//! neighbouring groups of five, which a few cliffs do not move and which grow where neighbours are alike.
-//! What is found must hold between its neighbours: the weakest is dropped until Welch's t, with the
-//! correlation of the residuals taken out, has p <= 1e-4 and the size matters for each. Something smooth
-//! that describes the series about as well (Bayesian information criterion) makes it a trend (a polynomial,
-//! a rate that settles) or a wave (a sine); cliffs that go down and up in turn make it a wave too.
+//! for each; `V` is the variance, from medians of the differences of neighbouring points and of neighbouring
+//! groups of five, which are robust against a few cliffs and account for correlated neighbours. The weakest
+//! change point is dropped until Welch's t, with the correlation of the residuals taken out, has p <= 1e-4
+//! and the size matters for each. A smooth function that describes the series about as well (Bayesian
+//! information criterion) makes it a trend (a polynomial, an exponential settling) or periodic (a sine);
+//! cliffs that alternate in direction make it periodic, too.
 //!
-//! Invariants: the same series gives the same course. How often a series without a cliff is given one
-//! stands in `docs/COVERAGE.md`, by simulation.
+//! Invariants: the same series gives the same course. The rate of false positives is in `docs/COVERAGE.md`,
+//! by simulation.
 
 use crate::estimate::{t_quantile, two_sided_p};
 
@@ -18,33 +18,33 @@ use crate::estimate::{t_quantile, two_sided_p};
 pub const SIDE_MIN: usize = 10;
 /// Fewer points are not judged.
 pub const POINTS_MIN: usize = 40;
-/// Likelihood by chance that a difference between neighbouring parts may have at most.
+/// Significance level of a difference between neighbouring parts.
 const P_MAX: f64 = 1e-4;
 /// Smaller changes, relative to the larger side, are not reported.
 pub const SIZE_MIN: f64 = 0.10;
-/// Points that are looked at; longer series are averaged down to as many.
+/// Maximum number of points; longer series are averaged down.
 const POINTS_MAX: usize = 400;
-/// Cuts that go down and up in turn are a wave from here on.
+/// Number of alternating cuts from which on the course is periodic.
 const WAVE_CUTS: usize = 3;
 /// A difference of the criterion that is very strong evidence (Kass and Raftery, JASA 90, 1995).
 const FAR_BETTER: f64 = 10.0;
-/// The same, of strong evidence: cuts must be so much better than something smooth.
+/// The same, for strong evidence: by how much cuts must be better than a smooth function.
 const CLEARLY_BETTER: f64 = 6.0;
-/// Times in which a rate settles, as shares of the series.
+/// Time constants of an exponential settling, as shares of the series.
 const SETTLING: [f64; 4] = [0.03, 0.06, 0.12, 0.25];
 /// Of the heights of a wave the least over the largest.
 const WAVE_ALIKE: f64 = 0.4;
-/// A change by so much, relative to the larger side, needs no test where the sides lie apart: where
-/// neighbours are alike a series is worth so few independent points that no test finds anything.
+/// Relative change, against the larger side, that needs no significance test if the sides do not overlap:
+/// strongly correlated neighbours leave so few independent points that no test has power.
 const LARGE: f64 = 0.5;
-/// Points of which one may lie on the wrong side.
+/// Of this many points one may lie on the wrong side.
 const APART: usize = 50;
-/// Half periods up to which a sine is a trend.
+/// Half periods up to which a sine counts as a trend.
 const WAVE_HALVES: usize = 2;
 /// Highest degree of a trend.
 const DEGREE_MAX: usize = 3;
 
-/// What the series did.
+/// The course of a series.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Course {
     /// Fewer than [`POINTS_MIN`] points.
@@ -60,7 +60,7 @@ pub enum Course {
 }
 
 impl Course {
-    /// The cliffs; none where there are none or nothing was judged.
+    /// The cliffs; empty if there are none or the series was not judged.
     #[must_use]
     pub fn cliffs(&self) -> &[Cliff] {
         match self {
@@ -79,7 +79,7 @@ pub struct Cliff {
     pub before: f64,
     /// Mean from this one to the next, or the end.
     pub after: f64,
-    /// `after / before - 1`; infinite from nothing to something.
+    /// `after / before - 1`; infinite for a rise from zero.
     pub change: f64,
     /// 95 % interval of `change`: Welch's t on the logarithms of the means (delta method); of the difference
     /// where a mean is 0. Not corrected for having been selected.
@@ -157,7 +157,7 @@ impl Sums {
     }
 }
 
-/// The variance that a penalty is made of.
+/// The variance that the penalty is based on.
 fn variance(points: &[f64]) -> f64 {
     let of_groups = |length: usize| {
         let means: Vec<f64> = points.chunks_exact(length).map(average).collect();
@@ -172,7 +172,7 @@ fn variance(points: &[f64]) -> f64 {
 
 /// Places of the cuts with the least squares and penalties in sum.
 fn partition(sums: &Sums, n: usize, penalty: f64) -> Vec<usize> {
-    // `[end]`: least cost of the points before it, and where its last part begins.
+    // `[end]`: lowest cost of the points before it, and where its last part begins.
     let mut best = vec![(f64::INFINITY, 0); n + 1];
     best[0] = (-penalty, 0);
     for end in SIDE_MIN..=n {
@@ -193,8 +193,8 @@ fn partition(sums: &Sums, n: usize, penalty: f64) -> Vec<usize> {
     places
 }
 
-/// Whether cliffs go down and up in turn by about as much: what comes once among smaller ones is none of a
-/// wave.
+/// Whether cliffs alternate in direction with about equal size; a single large one among smaller ones does
+/// not count.
 fn is_wave(found: &[Cliff]) -> bool {
     let turns = |pair: &[Cliff]| (pair[0].change < 0.0) != (pair[1].change < 0.0);
     let height = |cliff: &Cliff| (cliff.after / cliff.before).ln().abs();
@@ -220,8 +220,8 @@ fn described(points: &[f64], places: &[usize]) -> Vec<Told> {
     told.map(|(&at, pair)| described_one(at, (pair[0], pair[1]), worth)).collect()
 }
 
-/// How many points are worth one independent one, from what is left of the correlation of neighbours around
-/// the means of `parts`.
+/// How many points are worth one independent point, from the remaining correlation of neighbours around the
+/// means of `parts`.
 fn inflation(parts: &[&[f64]]) -> f64 {
     let (mut neighbours, mut squares, mut count) = (0.0, 0.0, 0);
     for part in parts {
@@ -280,7 +280,7 @@ fn lie_apart(left: &[f64], right: &[f64], middle: f64) -> bool {
     wrong(left, falls) && wrong(right, !falls)
 }
 
-/// The course of a series that something smooth describes about as well as its cuts.
+/// The course of a series that a smooth function describes about as well as its cuts do.
 fn smooth(points: &[f64], sums: &Sums, places: &[usize]) -> Option<Course> {
     let n = points.len() as f64;
     let criterion = |squares: f64, parameters: usize| {
@@ -295,8 +295,8 @@ fn smooth(points: &[f64], sums: &Sums, places: &[usize]) -> Option<Course> {
     (least <= of_cuts + CLEARLY_BETTER).then_some(fit.course)
 }
 
-/// The change from end to end of a series without cuts, where something smooth describes it far better than
-/// its mean and the change matters.
+/// The change from end to end of a series without cuts, if a smooth function describes it far better than its
+/// mean and the change matters.
 fn gradual(points: &[f64], sums: &Sums) -> Option<Course> {
     let independent = points.len() as f64 / inflation(&[points]).sqrt();
     let constant = sums.cost(0, points.len());
@@ -308,7 +308,7 @@ fn gradual(points: &[f64], sums: &Sums) -> Option<Course> {
     fits(points).into_iter().find(better).map(|fit| fit.course).filter(matters)
 }
 
-/// Something smooth through a series.
+/// A smooth function fitted to a series.
 struct Fit {
     parameters: usize,
     squares: f64,
@@ -351,7 +351,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(x, y)| x * y).sum()
 }
 
-/// What least squares on `bases` leave of `points`, by bases made orthogonal one after the other.
+/// Residuals of the least-squares fit of `points` on `bases`, orthogonalized one after the other.
 fn residuals(points: &[f64], bases: &[Vec<f64>]) -> Vec<f64> {
     let mut left = points.to_vec();
     let mut done: Vec<Vec<f64>> = Vec::new();
@@ -371,7 +371,8 @@ fn residuals(points: &[f64], bases: &[Vec<f64>]) -> Vec<f64> {
     left
 }
 
-/// The place within `reach` of `place` at which the squares around the means of the points nearby are least.
+/// The position within `reach` of `place` that minimizes the squares around the means of the neighbouring
+/// points.
 fn refined(series: &[f64], place: usize, reach: usize) -> usize {
     if reach <= 1 {
         return place;

@@ -1,12 +1,12 @@
-//! Whether one system differs from another: the run is the unit, the difference comes before the verdict.
+//! Whether one system differs from another: the unit is the run, and the difference comes before the verdict.
 //!
-//! Values are compared by their logarithms, so a difference is a ratio. Systems that took turns are
-//! compared pair by pair: from six pairs on by Student's t on the differences of pairs, with three to five
-//! by least squares on system and place in the order of running, which spends one degree of freedom on the
-//! host's drift and keeps more of them than pairs would. Systems that ran apart, in two sessions, are
-//! compared by Welch's t. A claim that they are equal is a test too: two one-sided ones (Schuirmann, 1987,
-//! 10.1007/BF01068419). Several figures that are judged together are corrected by Holm's procedure (1979).
-//! Invariants: fewer than three values a side give no difference; a value that is not above 0 gives none.
+//! Values are compared by their logarithms, so a difference is a ratio. Systems whose runs alternate are
+//! compared pair by pair: from six pairs on by Student's t on the differences of pairs, with three to five by
+//! least squares on system and position in the run order, which spends one degree of freedom on the host's
+//! drift and keeps more of them than pairs would. Systems from separate sessions are compared by Welch's t.
+//! Equivalence is a test, too: two one-sided ones (Schuirmann, 1987, 10.1007/BF01068419). Figures judged
+//! together are corrected by Holm's procedure (1979). Invariants: fewer than three values a side give no
+//! difference, nor does a value that is not positive.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -14,15 +14,15 @@ use crate::estimate::{t_quantile, two_sided_p};
 
 /// Repetitions a side that a difference needs.
 pub const REPETITIONS_MIN: usize = 3;
-/// Pairs from which on their differences are enough by themselves.
+/// Pairs from which on their differences are sufficient.
 const PAIRS_ALONE: usize = 6;
-/// Chance of a verdict where nothing differs, over all figures that are judged together.
+/// Probability of a false verdict over all figures judged together.
 pub const FALSE_SHARE: f64 = 0.05;
-/// What no verdict speaks of: a ratio whose interval reaches within this of 1.
+/// Negligible difference: no verdict on a ratio whose interval reaches within this of 1.
 pub const TRIVIAL: f64 = 0.01;
-/// Chance with which a difference as large as the margin is to be found.
+/// Power: probability of detecting a difference as large as the margin.
 pub const POWER: f64 = 0.8;
-/// Pairs beyond which "more of them" is no advice.
+/// Number of pairs beyond which more repetitions are not suggested.
 const PAIRS_MAX: u32 = 10_000;
 
 /// The value of a run and its place in the order of running.
@@ -34,7 +34,7 @@ pub struct Placed {
     pub value: f64,
 }
 
-/// The second system's value over the first's, with what is known of its error.
+/// Ratio of the second system's value to the first's, with its error.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Difference {
     /// Second over first; the geometric mean over runs.
@@ -43,7 +43,7 @@ pub struct Difference {
     pub error: f64,
     /// Degrees of freedom of that error.
     pub freedom: f64,
-    /// Pairs, or runs of the side that has fewer.
+    /// Pairs, or runs of the side with fewer.
     pub n: usize,
     /// Standard deviation of the difference of one pair of runs, in logarithms (0.03 is about 3 %).
     pub spread: f64,
@@ -51,7 +51,7 @@ pub struct Difference {
     pub turns: bool,
 }
 
-/// What may be said of a difference.
+/// Verdict on a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finding {
     /// The second value is larger, whatever that is worth.
@@ -60,7 +60,7 @@ pub enum Finding {
     Smaller,
     /// They differ by less than the margin.
     Equal,
-    /// Neither can be told.
+    /// Inconclusive.
     Open,
 }
 
@@ -91,8 +91,8 @@ fn of_pairs(pairs: &[(Placed, Placed)]) -> Difference {
     }
 }
 
-/// Least squares of the logarithms on a level, the system and the place: 2n - 3 degrees of freedom. `None`
-/// where order and system are one and the same.
+/// Least squares of the logarithms on a level, the system and the position: 2n - 3 degrees of freedom. `None`
+/// where position and system are confounded.
 fn with_drift(pairs: &[(Placed, Placed)]) -> Option<Difference> {
     let rows: Vec<(f64, f64, f64)> = pairs
         .iter()
@@ -126,8 +126,8 @@ fn with_drift(pairs: &[(Placed, Placed)]) -> Option<Difference> {
     })
 }
 
-/// The difference of two systems that ran apart: Welch's t on logarithms. What the host did between the two
-/// sessions is in the ratio and not in its error.
+/// The difference of two systems from separate sessions: Welch's t on logarithms. Changes of the host between
+/// the sessions are in the ratio, but not in its error.
 #[must_use]
 pub fn apart(first: &[f64], second: &[f64]) -> Option<Difference> {
     let moments = |values: &[f64]| {
@@ -157,7 +157,7 @@ pub fn apart(first: &[f64], second: &[f64]) -> Option<Difference> {
 }
 
 impl Difference {
-    /// The 95 % interval of the ratio, of this figure alone.
+    /// The 95 % interval of the ratio, for this figure alone.
     #[must_use]
     pub fn interval(&self) -> (f64, f64) {
         let half = t_quantile(self.freedom) * self.error;
@@ -189,9 +189,9 @@ impl Difference {
         StudentsT::new(0.0, 1.0, self.freedom).map_or(1.0, |t| 1.0 - t.cdf(inside / self.error))
     }
 
-    /// Pairs (or runs a side) with which a difference of `margin` would be found with a chance of [`POWER`]
-    /// among `figures` that are judged together, if runs continue to spread as these did; `None` beyond ten
-    /// thousand, and where the margin is no more than what no verdict speaks of.
+    /// Pairs (or runs a side) needed to detect a difference of `margin` with probability [`POWER`] among
+    /// `figures` judged together, at the observed spread; `None` beyond ten thousand, and where the margin is
+    /// negligible.
     #[must_use]
     pub fn needed(&self, margin: f64, figures: usize) -> Option<u32> {
         (REPETITIONS_MIN as u32..=PAIRS_MAX).find(|n| self.found_by(*n, figures) <= margin.ln_1p())
@@ -213,7 +213,7 @@ impl Difference {
             let freedom = if few { 2.0 * pairs - 3.0 } else { pairs - 1.0 };
             (freedom, self.spread / pairs.sqrt())
         } else {
-            // Both sides grow alike.
+            // Both sides grow equally.
             let now = self.n as f64;
             (self.freedom * (pairs - 1.0) / (now - 1.0), self.error * (now / pairs).sqrt())
         };
@@ -335,7 +335,8 @@ mod tests {
         }
     }
 
-    /// "Equal" sells the cheaper drive: where the truth is the margin it may be said in a twentieth at most.
+    /// "Equivalent" sells the cheaper drive: at a true difference of the margin it may be the verdict in 5 %
+    /// at most.
     #[test]
     fn systems_that_differ_by_the_margin_are_called_equal_in_a_twentieth_at_most() {
         for n in [3, 5, 6, 10, 20] {
@@ -347,10 +348,10 @@ mod tests {
             }
         }
         let right = share((10, 0.0, 0.01, 1.0, 0.05), &[Finding::Equal]);
-        assert!(right > 0.95, "and where they are equal it is said: {right}");
+        assert!(right > 0.95, "equal systems are equivalent: {right}");
     }
 
-    /// What the tool says that it would find, it finds; or somebody runs too few pairs and believes them.
+    /// The advertised power must hold, or users run too few pairs.
     #[test]
     fn the_promised_difference_is_found_as_often_as_promised() {
         for n in [3, 5, 6, 10, 20] {

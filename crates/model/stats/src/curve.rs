@@ -1,12 +1,12 @@
-//! How much latency grows on the way to the highest rate, from a few points of a closed loop.
+//! Growth of latency towards the highest rate, from a few points of a closed loop.
 //!
-//! Points are few (depths that double) and latency is convex in the rate, so that a line between two of
-//! them gives 89 % where 48 is true. The curve between is therefore that of a closed queueing network of
-//! one serial station and a delay, by exact mean value analysis (M. Reiser and S. S. Lavenberg, JACM 27,
-//! 1980): fitted to the logarithms of all rates where it describes them within [`RESIDUAL_MAX`], else drawn
-//! through the two points around the target alone. Invariant: a function of the points.
+//! There are few points (depths that double), and latency is convex in the rate, so linear interpolation can
+//! give 89 % where 48 is true. The curve is therefore that of a closed queueing network of one serial station
+//! and a delay, by exact mean value analysis (M. Reiser and S. S. Lavenberg, JACM 27, 1980): fitted to the
+//! logarithms of all rates if it describes them within [`RESIDUAL_MAX`], otherwise drawn through the two
+//! points around the target. Invariant: a function of the points.
 
-/// Share of the highest rate at which growth is reported.
+/// Share of the highest rate at which the growth is reported.
 pub const NEARLY_ALL: f64 = 0.95;
 /// Points that make a curve.
 pub const POINTS_MIN: usize = 4;
@@ -58,7 +58,7 @@ struct Network {
 }
 
 impl Network {
-    /// Operations per second with `load` in flight; between whole numbers linear in the recursion.
+    /// Operations per second at queue depth `load`; linear between whole numbers.
     fn rate(&self, load: f64) -> f64 {
         let (mut queue, mut rate, mut before) = (0.0, 0.0, 0.0);
         let whole = load.ceil() as u64;
@@ -77,7 +77,7 @@ impl Network {
         load / self.rate(load)
     }
 
-    /// The load at which the rate is `target`, by bisection.
+    /// The queue depth at which the rate is `target`, by bisection.
     fn load_of(&self, target: f64, (mut low, mut high): (f64, f64)) -> Option<f64> {
         if self.rate(low) > target || self.rate(high) < target * (1.0 - 1e-9) {
             return None;

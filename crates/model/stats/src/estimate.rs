@@ -1,18 +1,18 @@
-//! Figures from recordings: an estimate never travels without what its interval covers and its sample count.
+//! Figures from recordings: every estimate carries its sample count and what its interval covers.
 //!
-//! The unit is the run. From three repetitions on the interval is Student's t on the logarithms of one
-//! value a repetition, transformed back; of two it is their range. Of one run there is an interval *within*
-//! this run, which says nothing of the next: batch means with the correlation of neighbours taken out (a
-//! first-order autoregression; Law and Kelton, *Simulation Modeling and Analysis*, ch. 9), for percentiles
-//! by the share of each part of the run that lies above. An interval within a run is refused where it would
-//! not cover: few parts, few independent ones among them, a trend, or a correlation that is none of first
-//! order. `docs/COVERAGE.md` has the coverage of each by simulation.
+//! The unit is the run. From three repetitions on the interval is Student's t on the logarithms of one value
+//! per repetition, transformed back; of two it is their range. A single run has an interval *within* this
+//! run, which says nothing about the next: batch means with the correlation of neighbours taken out (a
+//! first-order autoregression; Law and Kelton, *Simulation Modeling and Analysis*, ch. 9), for percentiles by
+//! the share of samples above in each part of the run. An interval within a run is refused where its coverage
+//! would be too low: few parts, few independent ones among them, a trend, or a correlation that is not
+//! first-order. `docs/COVERAGE.md` has the simulated coverage of each.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::Histogram;
 
-/// Samples that must lie beyond a percentile before it is given as a number.
+/// Samples required beyond a percentile to report it.
 pub const SAMPLES_BEYOND_MIN: u64 = 10;
 /// Parts of a run (intervals) that an interval within it needs.
 pub const PARTS_MIN: usize = 60;
@@ -24,19 +24,20 @@ pub const FEW_EFFECTIVE_MIN: f64 = 10.0;
 pub const PARTS_BEYOND_MIN: usize = 25;
 /// A trend that is less likely by chance refuses the interval.
 const TREND_P: f64 = 0.01;
-/// The variance of the mean from few long batches, over that from the correlation of neighbours: outside
-/// these the correlation is not of first order. With ten batches chance alone is outside in about 2 %.
+/// Number of long batches whose variance of the mean is compared with that from the correlation of
+/// neighbours; a ratio outside these bounds means that the correlation is not first-order. With ten batches
+/// chance alone is outside in about 2 %.
 const BATCHES: usize = 10;
 const BATCH_RATIO: [f64; 2] = [0.15, 2.6];
-/// Points in which an echo is looked for.
+/// Maximum number of points in the search for long-lag correlation.
 const ECHO_POINTS_MAX: usize = 600;
-/// Standard errors by which an echo must exceed what an autoregression explains.
+/// Standard errors by which a long-lag correlation must exceed the autoregression's.
 const ECHO_ERRORS: f64 = 4.0;
 /// Median absolute deviation to standard deviation, of the normal distribution.
 const MAD_TO_SD: f64 = 1.4826;
-/// Standard deviations from which on a value is outside.
+/// Standard deviations from which on a value is an outlier.
 const OUTSIDE: f64 = 5.0;
-/// Episodes outside that say how often they come.
+/// Number of outlier episodes required to estimate how often they occur.
 const EPISODES_MIN: usize = 10;
 /// Two-sided 95 % point of the normal distribution.
 const Z_95: f64 = 1.959_963_985;
@@ -48,7 +49,7 @@ pub enum Basis {
     Repetitions,
     /// The smaller and the larger of two repetitions; no stated coverage.
     Range,
-    /// 95 % within this one run; the next run may lie elsewhere.
+    /// 95 % within this one run; another run may differ.
     Within,
 }
 
@@ -61,7 +62,7 @@ units::words!(Basis {
 pub struct Estimate {
     /// The value.
     pub value: f64,
-    /// Lower end; `None` when the data cannot give an interval.
+    /// Lower end; `None` if the data give no interval.
     pub lo: Option<f64>,
     /// Upper end.
     pub hi: Option<f64>,
@@ -87,22 +88,22 @@ impl Estimate {
         }
     }
 
-    /// The interval that holds between repetitions; `None` where there is none of that kind.
+    /// The interval between repetitions; `None` if there is none of that kind.
     #[must_use]
     pub fn between_repetitions(&self) -> Option<(f64, f64)> {
         self.lo.zip(self.hi).filter(|_| self.basis == Some(Basis::Repetitions))
     }
 
-    /// As it is, or without its interval where the true value is this or more: no end above is known.
+    /// The estimate, without its interval where the true value is at least this: the upper end is unknown.
     #[must_use]
     fn bounded(self) -> Self {
         if self.at_least { Self { lo: None, hi: None, basis: None, ..self } } else { self }
     }
 }
 
-/// From one estimate a repetition: with one its own, with two their range, from three on Student's t on
-/// logarithms. A value that is not above 0 has no logarithm; then t on the values themselves. The mean is the
-/// geometric one where the interval is. `None` without any.
+/// From one estimate per repetition: with one its own, with two their range, from three on Student's t on
+/// logarithms (on the values themselves if one is not positive). The mean is geometric where the interval is.
+/// `None` without repetitions.
 #[must_use]
 pub fn over_repetitions(runs: &[Estimate]) -> Option<Estimate> {
     let values: Vec<f64> = runs.iter().map(|run| run.value).collect();
@@ -136,8 +137,8 @@ pub fn over_values(values: &[f64]) -> Option<Estimate> {
     over_repetitions(&runs)
 }
 
-/// `a` over `b`, of two that ran apart. Where both have an interval between repetitions so has the ratio:
-/// Welch's t on their logarithms, back from the half widths.
+/// `a` over `b`, from separate runs. Where both have an interval between repetitions, so has the ratio:
+/// Welch's t on the logarithms, recovered from the half widths.
 #[must_use]
 pub fn ratio(a: &Estimate, b: &Estimate) -> Estimate {
     let value = a.value / b.value;
@@ -158,8 +159,8 @@ pub fn ratio(a: &Estimate, b: &Estimate) -> Estimate {
     made.around(ends, Basis::Repetitions)
 }
 
-/// A ratio of sums within one run, such as operations per second or time per operation: `(above, below)` of
-/// each part in order of time, empty ones too. `None` where nothing is below.
+/// A ratio of sums within one run, such as operations per second or time per operation: `(numerator,
+/// denominator)` of each part in order of time, empty ones included. `None` if the denominators are all zero.
 #[must_use]
 pub fn ratio_within(parts: &[(f64, f64)]) -> Option<Estimate> {
     let k = parts.len() as f64;
@@ -179,8 +180,8 @@ pub fn ratio_within(parts: &[(f64, f64)]) -> Option<Estimate> {
     Some(made.around(ends(), Basis::Within))
 }
 
-/// Variance of the mean of a correlated series, and how many independent values it is worth; `None` where
-/// that cannot be said.
+/// Variance of the mean of a correlated series, and its effective sample size; `None` if they cannot be
+/// estimated.
 fn variance_of_mean(series: &[f64]) -> Option<(f64, f64)> {
     let k = series.len();
     if k < PARTS_MIN {
@@ -195,7 +196,7 @@ fn variance_of_mean(series: &[f64]) -> Option<(f64, f64)> {
     let worth = (1.0 + r) / (1.0 - r);
     let variance = squares / (n - 1.0) * worth / n;
     let effective = n / worth;
-    // By the correlation that may well be there: a short series of alike neighbours looks less alike.
+    // The largest plausible correlation: a short correlated series underestimates its own.
     let at_most = (r + 2.0 * ((1.0 - r * r) / n).sqrt()).min(0.99);
     let sure = n * (1.0 - at_most) / (1.0 + at_most);
     let few = sure < EFFECTIVE_MIN || has_rare_bursts(series);
@@ -243,7 +244,7 @@ fn neighbours_alike(series: &[f64], mean: f64) -> (f64, f64) {
     ((r + (1.0 + 4.0 * r) / n).clamp(0.0, 0.97), squares)
 }
 
-/// Whether values lie far outside the others in few episodes: how often they come is then not known.
+/// Whether outliers occur in few episodes, so that their rate is not known.
 fn has_rare_bursts(series: &[f64]) -> bool {
     let median = |values: &mut Vec<f64>| {
         values.sort_unstable_by(f64::total_cmp);
@@ -257,8 +258,7 @@ fn has_rare_bursts(series: &[f64]) -> bool {
     spread > 0.0 && (1..EPISODES_MIN).contains(&episodes)
 }
 
-/// Whether values resemble those of long before more than an autoregression explains: a wave, bursts at a
-/// beat.
+/// Whether values correlate at long lags beyond an autoregression: periodic, or bursts at regular intervals.
 fn has_echo(series: &[f64], mean: f64, r: f64) -> bool {
     if series.len() > ECHO_POINTS_MAX {
         // Every lag costs the length: of a long series neighbours are averaged first.
@@ -339,10 +339,10 @@ pub fn beyond(part: &Histogram, value: f64) -> (f64, f64) {
     ((part.len() - within) as f64, part.len() as f64)
 }
 
-/// As [`percentile`], with an interval within the run: `shares` has what lies [`beyond`] its value in each
-/// interval, in order of time, empty ones too. No interval where operations never ended, or where fewer than
-/// [`PARTS_BEYOND_MIN`] parts hold a sample beyond: slow episodes that are so few may as well have been none
-/// or twice as many.
+/// As [`percentile`], with an interval within the run: `shares` has the share [`beyond`] the value in each
+/// interval, in order of time, empty ones included. No interval where operations never ended, or where fewer
+/// than [`PARTS_BEYOND_MIN`] parts have a sample beyond: so few slow episodes might as well have been none or
+/// twice as many.
 #[must_use]
 pub fn percentile_within(
     made: Estimate,
@@ -361,7 +361,7 @@ pub fn percentile_within(
     let half = sampling.max((hi - share.value).max(share.value - lo));
     let low = latency.value_at_quantile((q - half).max(0.0));
     let high = latency.value_at_quantile((q + half).min(1.0));
-    // From the bottom of one bucket to the top of the other: within a bucket nothing is known.
+    // From the bottom of one bucket to the top of the other: positions within a bucket are unknown.
     let ends = (latency.lowest_equivalent(low) as f64, latency.highest_equivalent(high) as f64);
     made.around(Some(ends), Basis::Within)
 }
@@ -371,7 +371,7 @@ pub fn percentile_within(
 pub struct TooFew {
     /// Samples that would support it.
     pub needed: u64,
-    /// Samples there are.
+    /// Samples available.
     pub have: u64,
 }
 

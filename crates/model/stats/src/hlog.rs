@@ -1,9 +1,9 @@
-//! Recordings as HDR histogram logs, the text format that the HdrHistogram tools read.
+//! Recordings as HDR histogram logs, the text format of the HdrHistogram tools.
 //!
-//! One line an interval and class; the tag says both (`7-measure-read`, and `7-measure-read-service` for
-//! service times); what was carried over the end of the warm-up has `carried-read`. Counts that a histogram
-//! does not hold (bytes, errors, exact sums) live in the trial's own document next to the log. Invariant:
-//! what is written reads back equal.
+//! One line per interval and class; the tag names both (`7-measure-read`, and `7-measure-read-service` for
+//! service times); operations carried over the end of the warm-up have `carried-read`. Counts that a
+//! histogram does not hold (bytes, errors, exact sums) are in the trial's document next to the log.
+//! Invariant: a written log reads back equal.
 
 use std::io::{BufRead, Read};
 use std::time::Duration;
@@ -29,13 +29,13 @@ pub struct LogError(String);
 
 /// End of the tag of a histogram of service times.
 const SERVICE: &str = "-service";
-/// Begin of the tag of what was carried over the end of the warm-up.
+/// Tag prefix of operations carried over the end of the warm-up.
 const CARRIED: &str = "carried";
 
 /// Writes every non-empty histogram of `recording`.
 ///
 /// # Errors
-/// When encoding fails, which says what failed.
+/// A message, if encoding fails.
 pub fn write_log(recording: &Recording) -> Result<Vec<u8>, LogError> {
     let failed = |error: &dyn std::fmt::Debug| LogError(format!("{error:?}"));
     let mut bytes = Vec::new();
@@ -79,17 +79,17 @@ const HEADER: usize = 40;
 /// bins, and a count at most nine bytes.
 const DIGITS_MAX: u32 = 3;
 const PLAIN_MAX: u64 = HEADER as u64 + 55 * 1024 * 9;
-/// A recording may take this many times the bytes of its encoded histograms, and this many more. Real
-/// histograms are encoded to about half of what they take; constant counts, as in forged ones, to a
+/// Maximum size of a recording: this multiple of its encoded histograms, plus this many bytes. Real
+/// histograms are encoded to about half of their size; constant counts, as in forged ones, to a
 /// five-hundredth.
 const EXPANSION_MAX: usize = 16;
 const EXPANSION_FREE: usize = 256 << 10;
 
 /// Puts the histograms of a log into `recording`, whose intervals exist already. Memory is bounded by the
-/// length of the log, whatever lengths it claims.
+/// length of the log, whatever sizes it claims.
 ///
 /// # Errors
-/// When the log cannot be read or is damaged, or has an interval that `recording` does not have.
+/// If the log cannot be read or is damaged, or has an interval that `recording` does not have.
 pub fn read_log(mut log: impl BufRead, recording: &mut Recording) -> Result<(), LogError> {
     let (mut deserializer, mut serializer) = (Deserializer::new(), V2Serializer::new());
     let plain = new_histogram();
@@ -157,8 +157,8 @@ fn slot<'a>(recording: &'a mut Recording, tag: &str) -> Result<&'a mut StoredLat
     Ok(if service { &mut tally.service } else { &mut tally.latency })
 }
 
-/// The plain histogram in `encoded`, its lengths checked against what there is before anything is allocated
-/// for them.
+/// The decompressed histogram in `encoded`; its lengths are checked against the input before anything is
+/// allocated.
 fn inflated(encoded: &str) -> Result<Vec<u8>, String> {
     let bytes = STANDARD.decode(encoded).map_err(|error| error.to_string())?;
     let word =

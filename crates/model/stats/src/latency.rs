@@ -14,10 +14,10 @@ impl StoredLatency {
     /// Without samples.
     pub(crate) const EMPTY: Self = Self(Vec::new());
 
-    /// Encodes `latency`, which was counted.
+    /// Encodes the recorded histogram `latency`.
     ///
     /// # Panics
-    /// Never: what was counted one by one is far from the largest count that can be encoded.
+    /// Never: single increments stay far below the largest count that can be encoded.
     #[must_use]
     pub fn new(latency: &Histogram) -> Self {
         Self::encode(latency).expect("invariant: counted samples can be encoded")
@@ -26,12 +26,12 @@ impl StoredLatency {
     /// Encodes `latency`, which may come from a damaged file.
     ///
     /// # Errors
-    /// What cannot be encoded: a count above `i64::MAX`.
+    /// A count above `i64::MAX`.
     pub fn encode(latency: &Histogram) -> Result<Self, String> {
         Self::encode_with(&mut V2Serializer::new(), latency)
     }
 
-    /// The same with the room of `serializer`, for many.
+    /// The same, reusing the buffer of `serializer`.
     pub(crate) fn encode_with(
         serializer: &mut V2Serializer,
         latency: &Histogram,
@@ -44,13 +44,13 @@ impl StoredLatency {
         Ok(Self(bytes))
     }
 
-    /// Whether there are no samples.
+    /// Whether it has no samples.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Bytes that it takes.
+    /// Its size in bytes.
     pub(crate) const fn bytes(&self) -> usize {
         self.0.len()
     }
@@ -73,7 +73,7 @@ impl StoredLatency {
         }
     }
 
-    /// Takes the samples out of `sum`, which holds them; of a damaged archive, whose sum does not, nothing.
+    /// Subtracts the samples from `sum`; nothing if `sum` does not contain them, as in a damaged archive.
     pub fn take_from(&self, sum: &mut Histogram) {
         if !self.is_empty() {
             let mut left = sum.clone();

@@ -1,11 +1,11 @@
-//! Recording of latencies, and what may be said of them afterwards.
+//! Recording of latencies, and the figures derived from them.
 //!
-//! One [`Recorder`] serves every driver, real or virtual; it yields a [`Recording`]: a time series
-//! of intervals, each with its full HDR histogram by operation class. [`estimate`] turns those into
-//! figures with intervals and refuses percentiles that the sample count cannot support.
+//! One [`Recorder`] serves every driver, measured or virtual; it yields a [`Recording`]: a time series of
+//! intervals, each with its full HDR histogram by operation class. [`estimate`] turns those into figures with
+//! intervals and refuses percentiles without enough samples.
 //!
-//! Invariants: nothing recorded is lost (operations that end after the measured time are kept as their own
-//! phase); merging recordings equals recording the union. No clock, no randomness.
+//! Invariants: no sample is lost (operations that end after the measured time are kept in a phase of their
+//! own); merging recordings equals recording the union. No clock, no randomness.
 
 #![forbid(unsafe_code)]
 
@@ -49,7 +49,7 @@ pub fn new_histogram() -> Histogram {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("invariant: constant valid bounds")
 }
 
-/// Whether a value has the same place in both.
+/// Whether values fall into the same buckets in both.
 fn same_bounds(one: &Histogram, other: &Histogram) -> bool {
     (one.low(), one.high(), one.sigfig()) == (other.low(), other.high(), other.sigfig())
 }

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 pub enum Phase {
     /// Before measuring: recorded, shown, not counted.
     WarmUp,
-    /// What figures are made of.
+    /// The measured time.
     Measure,
-    /// After the last whole interval: operations that were in flight then.
+    /// After the last full interval: operations that were in flight then.
     Drain,
 }
 

@@ -1,9 +1,8 @@
-//! How operations of each kind go to the recorder: a block or key-value operation as it is, a SQL statement
-//! also as part of its phase and of its transaction.
+//! How operations of each kind are recorded: a block or key-value operation by itself, a SQL statement also
+//! as part of its phase and of its transaction.
 //!
-//! Invariant: every statement is recorded once under its class and, of a transaction that ends as it
-//! should, once as part of its phase (unless it is alone) and once as part of the transaction. What it is
-//! not: a clock.
+//! Invariant: every statement is recorded once under its class and, in a transaction that ends properly, once
+//! as part of its phase (unless it is alone) and once as part of the transaction. No clock.
 
 use units::Nanos;
 use workload::{
@@ -14,9 +13,9 @@ use crate::{Recorder, Sample};
 
 /// An operation that a driver can record.
 pub trait Recorded: Operation {
-    /// Whether its client repeats what the engine rolled back; elsewhere that is a failure.
+    /// Whether its client retries operations that the engine rolled back; elsewhere a rollback is a failure.
     const RETRIES: bool = false;
-    /// What a client keeps between operations that are recorded together.
+    /// State of a multi-statement operation.
     type Parts: Default;
 
     /// Records an operation that was issued at the first instant, completed at the second and moved
@@ -47,7 +46,7 @@ impl Recorded for SqlOp {
 
     type Parts = SqlParts;
 
-    /// The bytes are those of the columns that the statement changes.
+    /// `bytes` are those of the columns that the statement changes.
     fn record(
         parts: &mut SqlParts,
         recorder: &mut Recorder,
@@ -59,7 +58,7 @@ impl Recorded for SqlOp {
     }
 }
 
-/// Parts of each lane, made when a lane records its first operation.
+/// State of each lane, created at its first operation.
 #[derive(Debug)]
 pub struct LaneParts<P>(Vec<P>);
 
@@ -100,10 +99,10 @@ struct Phase {
     bytes: u32,
 }
 
-/// What is open of a transaction.
+/// An open transaction.
 #[derive(Debug, Default)]
 pub struct SqlParts {
-    /// When the transaction was due, and when it was begun.
+    /// When the transaction was due, and when it began.
     intended: Nanos,
     issued: Nanos,
     /// Bytes that it changed so far.
@@ -112,7 +111,7 @@ pub struct SqlParts {
 }
 
 impl SqlParts {
-    /// Records a statement that was issued at `issued` and has completed.
+    /// Records a statement issued at `issued` that has completed.
     fn record(
         &mut self,
         recorder: &mut Recorder,

@@ -1,9 +1,8 @@
-//! The recorder: one for every driver, real or virtual.
+//! The recorder of every driver, measured or virtual.
 //!
-//! Invariants: `record` and `poll` take nanoseconds and allocate nothing except at the end of an interval,
-//! where what was counted is copied out. A sample belongs to the interval in which it completed; one that
-//! was due in the warm-up and completes after it is kept apart as well, since it is no latency of the
-//! measured time.
+//! Invariants: `record` and `poll` take nanoseconds and allocate only at the end of an interval, where the
+//! counts are copied. A sample belongs to the interval in which it completed; one that was due in the warm-up
+//! and completes after it is also kept apart, since it is no latency of the measured time.
 
 use serde::{Deserialize, Serialize};
 use units::Nanos;
@@ -15,7 +14,7 @@ use crate::spread::Spread;
 use crate::timeline::Timeline;
 use crate::{Histogram, StoredLatency, new_histogram};
 
-/// Failures kept as evidence, a client.
+/// Failures kept as evidence per client.
 const ERROR_SAMPLES_MAX: usize = 16;
 
 /// One completed operation.
@@ -33,7 +32,7 @@ pub struct Sample {
     pub bytes: u32,
     /// How it ended.
     pub outcome: Outcome,
-    /// Byte offset or record number, kept when it failed.
+    /// Byte offset or record number of the failed operation.
     pub position: u64,
 }
 
@@ -71,20 +70,20 @@ pub struct Summary {
     pub ops: u64,
     /// Sum of their response times.
     pub latency_sum: Nanos,
-    /// How those spread.
+    /// Their coarse distribution.
     pub spread: Spread,
 }
 
-/// Times of one class and interval that are kept as they are before a histogram is used. Clients with few
-/// operations an interval then spend next to nothing at its end, where hundreds of threads would otherwise
-/// encode their histograms at the same instant, in each other's way.
+/// Samples of one class and interval that are kept as values before a histogram is used. Clients with few
+/// operations an interval then spend almost nothing at its end, where hundreds of threads would otherwise
+/// encode their histograms at the same instant and contend for CPU.
 const FEW: usize = 256;
 
 /// Times of one class in the interval being recorded.
 #[derive(Debug)]
 struct Lane {
     few: Vec<u64>,
-    /// Holds the times instead, once there were more than a few.
+    /// Used once there are more than a few samples.
     histogram: Histogram,
     spilled: bool,
 }
@@ -143,11 +142,10 @@ struct Carried {
     service: Option<Nanos>,
 }
 
-/// As many are kept as they are; a closed loop carries what it has in flight. An overloaded schedule carries
-/// all.
+/// Capacity for values; a closed loop carries its operations in flight, an overloaded schedule many more.
 const CARRIED_USUAL: usize = 1024;
 
-/// What was carried beyond that, by class.
+/// Carried operations beyond that capacity, by class.
 #[derive(Debug, Default)]
 struct CarriedMany(Vec<(OpClass, Counts, Histogram, Histogram)>);
 
@@ -185,7 +183,7 @@ pub struct Recorder {
     raw: Vec<Raw>,
     carried: Vec<Carried>,
     carried_many: CarriedMany,
-    /// When ended intervals were last taken out.
+    /// When finished intervals were last taken out.
     taken_at: Nanos,
 }
 
@@ -213,8 +211,8 @@ impl Recorder {
         }
     }
 
-    /// The intervals that have ended, taken out of memory, when the last were taken at least `every` ago.
-    /// Merged with what [`Recorder::finish`] gives they are the whole recording.
+    /// Takes the finished intervals out of memory, if the last time was at least `every` ago. Merged with the
+    /// result of [`Recorder::finish`] they are the whole recording.
     pub fn take_ended(&mut self, now: Nanos, every: Nanos) -> Option<Recording> {
         if now.since(self.taken_at) < every || self.done.intervals.is_empty() {
             return None;
@@ -225,7 +223,7 @@ impl Recorder {
         Some(Recording { intervals, ..Recording::default() })
     }
 
-    /// A recorder that keeps service times next to response times, for open loops.
+    /// A recorder with service times next to response times, for open loops.
     #[must_use]
     pub fn with_service(timeline: Timeline, classes: &[OpClass]) -> Self {
         Self { service: lanes(classes), ..Self::new(timeline, classes) }
@@ -241,8 +239,8 @@ impl Recorder {
         }
     }
 
-    /// Ends the current interval if `now` is past it and says what was in it. Drivers call it with
-    /// each clock reading, before recording what completed by then.
+    /// Ends the current interval if `now` is past it and returns its counts. Drivers call it with each clock
+    /// reading, before recording what completed by then.
     #[inline]
     pub fn poll(&mut self, now: Nanos) -> Option<Summary> {
         if now < self.current.end {
@@ -308,7 +306,7 @@ impl Recorder {
     fn roll(&mut self) -> Summary {
         let end = self.current.end;
         let mut spread = Spread::default();
-        // As counted: of SQL whole transactions, not again their parts.
+        // For SQL whole transactions, not their parts again.
         let counted = self.latency.iter().take(OpClass::Transaction.index() + 1);
         counted.flatten().for_each(|lane| lane.spread(&mut spread));
         let next = Interval::empty(self.timeline.phase(end), end, self.timeline.boundary(end));
@@ -322,7 +320,7 @@ impl Recorder {
             latency_sum: counts.latency_sum,
             spread,
         };
-        // While late operations are waited for there may be nothing for long.
+        // While waiting for late operations there may be none for long.
         if ended.phase != Phase::Drain || !ended.tallies.is_empty() {
             self.done.intervals.push(ended);
         }
@@ -361,23 +359,23 @@ impl Recorder {
         ended
     }
 
-    /// The recording, when the client has stopped at `now`. Operations of an interval that a stop cut
-    /// short (its rate would be wrong) are kept as drain, like those that were in flight at the end.
+    /// The recording of a client that stopped at `now`. Operations of an interval that was cut short (its
+    /// rate would be wrong) are kept as drain, like those in flight at the end.
     #[must_use]
     pub fn finish(self, now: Nanos) -> Recording {
         self.end(now, Phase::Drain)
     }
 
-    /// The recording of a client that did all it had to do by `now`, before the time was over: its last
-    /// interval is shorter than the others and counts like them.
+    /// The recording of a client that completed its work by `now`, before the end of the measured time: its
+    /// last interval is shorter than the others and counts like them.
     #[must_use]
     pub fn finish_early(self, now: Nanos) -> Recording {
         let phase = self.current.phase;
         self.end(now, phase)
     }
 
-    /// What the client did that can be due by itself, to share out what it missed: its operations so far, or
-    /// if it has none the `classes` that it issues.
+    /// The client's operations of classes that are scheduled by themselves, to attribute missed ones; if it
+    /// has none, the `classes` that it issues.
     #[must_use]
     pub fn due_shares(&self, classes: &[OpClass]) -> DueShares {
         let ops = |class: OpClass| self.ended_ops[class.index()] + self.counts[class.index()].ops;
@@ -391,7 +389,7 @@ impl Recorder {
         DueShares(due.map(|class| (*class, 1)).collect())
     }
 
-    /// Whether something was counted in the current interval.
+    /// Whether the current interval has samples.
     fn is_in_use(&self) -> bool {
         self.counts.iter().any(|counts| *counts != Counts::default())
     }
@@ -413,7 +411,7 @@ impl Recorder {
         self.done
     }
 
-    /// Encodes what was kept as it was.
+    /// Encodes the samples kept as values.
     fn encode(&mut self) {
         let mut scratch = new_histogram();
         for raw in self.raw.drain(..) {
@@ -437,7 +435,7 @@ impl Recorder {
     }
 }
 
-/// Lanes for `classes`, none for the others.
+/// Lanes for `classes`, none for others.
 fn lanes(classes: &[OpClass]) -> [Option<Lane>; OpClass::COUNT] {
     OpClass::ALL.map(|class| classes.contains(&class).then(Lane::new))
 }

@@ -1,9 +1,9 @@
-//! What a trial recorded: intervals in order, each with one tally a class.
+//! The recording of a trial: intervals in order, each with one tally per class.
 //!
-//! An operation belongs to the interval in which it completed: rates are made of those. Latencies are those
-//! of the operations that were *due* in the measured time, whenever they completed: a stall across the end
-//! would vanish otherwise, and one across the end of the warm-up would count though nothing of it was due.
-//! Invariant: `merge` equals recording both streams into one recorder (property-tested).
+//! An operation belongs to the interval in which it completed; rates are made of those. Latencies are those
+//! of operations that were *due* in the measured time, whenever they completed: otherwise a stall across the
+//! end would vanish, and one across the end of the warm-up would count though none of it was due. Invariant:
+//! `merge` equals recording both streams into one recorder (property-tested).
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::phase::Phase;
 use crate::timeline::Timeline;
 use crate::{Histogram, StoredLatency, new_histogram};
 
-/// What was counted of one class of operations.
+/// Counts of one class of operations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counts {
@@ -31,7 +31,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Whether nothing was counted.
+    /// Whether all counts are zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -50,11 +50,11 @@ impl std::ops::AddAssign for Counts {
 /// Operations of one class in one interval.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// What was counted.
+    /// Counts of completed operations.
     pub counts: Counts,
     /// Response times in nanoseconds, from intended start to completion.
     pub latency: StoredLatency,
-    /// Service times, from issue to completion; empty in a closed loop, where they are the same.
+    /// Service times, from issue to completion; empty in a closed loop, where they equal response times.
     pub service: StoredLatency,
 }
 
@@ -66,26 +66,26 @@ impl Tally {
     };
 }
 
-/// Tallies by class; of a class without any operation an empty one. Classes that a client does not issue
-/// take no memory: hundreds of clients keep thousands of intervals each.
+/// Tallies by class; a class without operations reads as empty. Unused classes take no memory: hundreds of
+/// clients keep thousands of intervals each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tallies(Vec<(OpClass, Tally)>);
 
 static NOTHING: Tally = Tally::EMPTY;
 
 impl Tallies {
-    /// Those with something in them, in the order of the classes.
+    /// The non-empty ones, in the order of the classes.
     pub fn iter(&self) -> impl Iterator<Item = (OpClass, &Tally)> {
         self.0.iter().map(|(class, tally)| (*class, tally))
     }
 
-    /// Whether there is nothing.
+    /// Whether there are no operations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds what another client did.
+    /// Adds the tallies of another client.
     fn add(&mut self, other: &Self) {
         for (class, add) in other.iter() {
             let tally = self.of(class);
@@ -100,7 +100,7 @@ impl Tallies {
         self.0.iter_mut().map(|(class, tally)| (*class, tally))
     }
 
-    /// The tally of `class`, to put something into it.
+    /// The tally of `class`, for writing.
     pub fn of(&mut self, class: OpClass) -> &mut Tally {
         let place = match self.0.binary_search_by_key(&class, |(class, _)| *class) {
             Ok(place) => place,
@@ -122,18 +122,19 @@ impl std::ops::Index<OpClass> for Tallies {
     }
 }
 
-/// What a recording says of one class, or of reads and writes together.
+/// Summary of one class, or of reads and writes together.
 #[derive(Debug, Clone)]
 pub struct Total {
-    /// What completed in the measured time.
+    /// Operations completed in the measured time.
     pub counts: Counts,
-    /// What was due in the measured time and completed, then or later; bytes and errors are not kept apart.
+    /// Operations that were due in the measured time and completed, then or later; bytes and errors are not
+    /// kept separately.
     pub due: Counts,
-    /// Response times in nanoseconds of what was due.
+    /// Response times of the due operations, nanoseconds.
     pub latency: Histogram,
-    /// Service times in nanoseconds of what was due; empty in a closed loop.
+    /// Service times of the due operations, nanoseconds; empty in a closed loop.
     pub service: Histogram,
-    /// What was due and never issued: its response time is longer than any that was recorded may say.
+    /// Operations that were due and never issued: their response time exceeds every recorded one.
     pub missed: u64,
 }
 
@@ -157,8 +158,7 @@ impl Interval {
         Self { phase, start, end, tallies: Tallies::default() }
     }
 
-    /// What was counted in all classes; of SQL in whole transactions, not again in their parts, and what
-    /// failed in whatever part.
+    /// Counts of all classes; of SQL whole transactions, not their parts again, and failures in any part.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut sum = Counts::default();
@@ -172,7 +172,7 @@ impl Interval {
         sum
     }
 
-    /// Adds what another client did in the same interval.
+    /// Adds the same interval of another client.
     fn add(&mut self, other: &Self) {
         self.end = self.end.max(other.end);
         self.tallies.add(&other.tallies);
@@ -185,7 +185,7 @@ impl Interval {
     }
 }
 
-/// One failed operation, kept as evidence.
+/// A failed operation, kept as evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorSample {
@@ -205,25 +205,25 @@ pub struct ErrorSample {
 pub struct Recording {
     /// In time order; consecutive.
     pub intervals: Vec<Interval>,
-    /// What was due in the warm-up and completed after it; counted in its interval as well.
+    /// Operations that were due in the warm-up and completed after it; also counted in their interval.
     pub carried: Tallies,
     /// The first few failures of each client.
     pub error_samples: Vec<ErrorSample>,
     /// Open loop: operations that were due in the measured time or the warm-up and never issued.
     pub missed_arrivals: u64,
-    /// Those of them that were due in the measured time, by class; empty in older records.
+    /// Missed operations that were due in the measured time, by class; empty in older records.
     pub missed: BTreeMap<OpClass, u64>,
 }
 
-/// Operations of a client by class, of those that can be due by themselves: flushes and parts of
-/// transactions are not.
+/// A client's operations by class, of classes that are scheduled by themselves: not flushes or parts of
+/// transactions.
 #[derive(Debug, Clone, Default)]
 pub struct DueShares(pub(crate) Vec<(OpClass, u64)>);
 
 impl Recording {
-    /// Adds what another client of the same trial recorded over the same timeline. Where one client
-    /// has fewer intervals (it stopped earlier), the rest is the other's alone. Both are in order of time;
-    /// costs as much as both are long.
+    /// Adds the recording of another client of the same trial over the same timeline. Where one client has
+    /// fewer intervals (it stopped earlier), the rest is the other's alone. Both are in order of time; linear
+    /// in their length.
     pub fn merge(&mut self, other: &Self) {
         let place = |interval: &Interval| (interval.phase, interval.start);
         let mut at = 0;
@@ -250,13 +250,13 @@ impl Recording {
         }
     }
 
-    /// Takes out the intervals that have ended by `until`.
+    /// Takes out the intervals that ended by `until`.
     pub fn take_until(&mut self, until: Nanos) -> Self {
         let count = self.intervals.partition_point(|interval| interval.end <= until);
         Self { intervals: self.intervals.drain(..count).collect(), ..Self::default() }
     }
 
-    /// Intervals that figures are made of.
+    /// Intervals of the measured time.
     pub fn measured(&self) -> impl Iterator<Item = &Interval> {
         self.intervals.iter().filter(|interval| interval.phase == Phase::Measure)
     }
@@ -274,8 +274,7 @@ impl Recording {
         counts
     }
 
-    /// What the recording says of one class or of reads and writes together. Costs a decoding of every
-    /// histogram.
+    /// Summary of one class, or of reads and writes together. Decodes every histogram.
     #[must_use]
     pub fn total(&self, class: Option<OpClass>) -> Total {
         let mut total = Total {
@@ -299,7 +298,7 @@ impl Recording {
         total
     }
 
-    /// What was due in the measured time and completed, of one class or of reads and writes together: as
+    /// Operations due in the measured time that completed, of one class or of reads and writes together: as
     /// [`Total::due`], without decoding a histogram.
     #[must_use]
     pub fn due(&self, class: Option<OpClass>) -> Counts {
@@ -315,8 +314,8 @@ impl Recording {
         due
     }
 
-    /// Notes what a client missed until `over`, when the trial ended, as `shares` of its classes; what was
-    /// due in the warm-up counts in all only.
+    /// Records what a client missed until `over`, the end of the trial, as `shares` of its classes;
+    /// operations due in the warm-up count only in the total.
     pub fn missed_by<W: Workload>(
         &mut self,
         shares: &DueShares,
@@ -351,8 +350,8 @@ impl Recording {
         of.fold(0, |sum, (_, missed)| sum.saturating_add(*missed))
     }
 
-    /// Whether what was carried over the end of the warm-up is part of what completed after it, each with its
-    /// time: of a damaged archive it may not be.
+    /// Whether operations carried over the end of the warm-up are a subset of those completed after it, each
+    /// with its time; in a damaged archive they may not be.
     #[must_use]
     pub fn is_consistent(&self) -> bool {
         self.carried.iter().all(|(class, tally)| {
@@ -396,7 +395,7 @@ fn merged(mine: Vec<Interval>, other: &[Interval], first: &Interval) -> Vec<Inte
     out
 }
 
-/// Whether `one` counts where `wanted` is asked for; all together are reads and writes.
+/// Whether class `one` is part of `wanted`; `None` stands for reads and writes.
 fn of_class(wanted: Option<OpClass>, one: OpClass) -> bool {
     wanted.map_or(one.is_whole(), |wanted| wanted == one)
 }

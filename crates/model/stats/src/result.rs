@@ -1,7 +1,7 @@
-//! What a trial gave: one type from every driver, real or virtual, to the archive.
+//! The result of a trial: one type from every driver, measured or virtual, to the archive.
 //!
-//! Invariants: whoever has part of it fills in that part, and nothing is decided by reading sentences; what
-//! limited a trial is a [`Limit`].
+//! Invariants: each producer fills in its part, and no decision is made by parsing sentences; what limited a
+//! trial is a [`Limit`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use units::Nanos;
 
 use crate::{Recording, Served};
 
-/// What a trial gave.
+/// The result of a trial.
 #[derive(Debug, Clone, Default)]
 pub struct TrialResult {
     /// The time series.
@@ -20,34 +20,34 @@ pub struct TrialResult {
     pub failure: Option<String>,
     /// How operations reached the device or database, for people.
     pub path: String,
-    /// What the reader of the figures must know, for people.
+    /// Notes for the reader of the figures.
     pub notes: Vec<String>,
-    /// What set its rate or its latencies, besides the storage.
+    /// What limited its rate or latencies, other than the storage.
     pub limits: Vec<Limit>,
     /// Used by the process that drove it over warm-up and measured time; none for predictions.
     pub usage: Option<Usage>,
-    /// Served by the device below over the same time; none where there is no block device.
+    /// Requests served by the block device underneath; `None` without one.
     pub disk: Option<DiskCounters>,
-    /// What an emulated drive delivered meanwhile; none of others.
+    /// What an emulated drive served; `None` for others.
     pub served: Option<Served>,
-    /// Loading the database, where there was one.
+    /// Loading of the database, if there was one.
     pub load: Option<LoadRecord>,
-    /// The database's own counters over time; empty where it has none.
+    /// The database's own counters over time; empty if it has none.
     pub counters: Vec<CounterSample>,
-    /// What the database counted of itself in all, by metric; empty where it counts nothing.
+    /// The database's totals, by metric; empty if it has none.
     pub totals: BTreeMap<String, f64>,
-    /// Every setting of a server that was in effect, by its name; empty where there is no server.
+    /// Every effective setting of a server, by name; empty without a server.
     pub settings: BTreeMap<String, String>,
 }
 
 impl TrialResult {
-    /// Whether the submitting thread set its rate, so that it says nothing of the storage.
+    /// Whether the submitting thread was the bottleneck, so that the rate says nothing about the storage.
     #[must_use]
     pub fn is_host_bound(&self) -> bool {
         self.limits.iter().any(|limit| matches!(limit, Limit::Thread { .. }))
     }
 
-    /// What is to be said of it, for people: its failure, its limits, its notes.
+    /// All messages for the reader: failure, limits, notes.
     pub fn said(&self) -> impl Iterator<Item = String> {
         let limits = self.limits.iter().map(ToString::to_string);
         let served = self.served.iter().map(|served| format!("delivered vs modelled: {served}"));
@@ -55,25 +55,25 @@ impl TrialResult {
     }
 }
 
-/// What sets a rate or latencies instead of the storage. Shares lie between 0 and 1.
+/// What limits a rate or latencies instead of the storage. Shares are between 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Limit {
     /// The busiest thread that submits.
     Thread {
-        /// Share of its time in which it computes.
+        /// Share of time in which it is running.
         busy: f64,
     },
-    /// Nothing yet, but others used processors of the host meanwhile.
+    /// No limit yet, but other processes used CPUs of the host.
     Others {
-        /// Share of them that others used.
+        /// Share of the CPUs that others used.
         others: f64,
     },
     /// The processors of the host.
     Processors {
         /// Share of them that was busy.
         busy: f64,
-        /// Share of them that others used.
+        /// Share of the CPUs that others used.
         others: f64,
     },
 }
@@ -90,13 +90,13 @@ impl Limit {
         }
     }
 
-    /// Share of a host's processors that others may use without a word.
+    /// CPU share that other processes may use without a note.
     const OTHERS: f64 = 0.10;
     /// Share of a host's processors that is as good as all.
     const SATURATED: f64 = 0.90;
 
-    /// What the shares of a host's processors that were busy, and that others used, say of a trial; nothing
-    /// where there was enough.
+    /// The limit implied by the host's CPU shares: busy in total, and used by other processes; `None` if CPU
+    /// was sufficient.
     #[must_use]
     pub fn of_host((busy, others): (f64, f64)) -> Option<Self> {
         if busy >= Self::SATURATED {
@@ -106,7 +106,7 @@ impl Limit {
         (others >= Self::OTHERS).then_some(Self::Others { others: others.min(1.0) })
     }
 
-    /// The same, where `own` of what others used was the drive that is emulated; none where that is all.
+    /// The same, where `own` of that share was the emulated drive; `None` if nothing remains.
     #[must_use]
     pub fn without(self, own: f64) -> Option<Self> {
         match self {
@@ -118,7 +118,7 @@ impl Limit {
         }
     }
 
-    /// Share of its time from which on a submitting thread counts as the limit.
+    /// Utilization from which on a submitting thread counts as the bottleneck.
     pub const THREAD_BUSY: f64 = 0.95;
 }
 
@@ -156,7 +156,7 @@ pub struct Usage {
     pub cpu_system_ns: u64,
     /// Switches because it waited.
     pub switches_voluntary: u64,
-    /// Switches because its time was up or something else was due.
+    /// Involuntary context switches.
     pub switches_involuntary: u64,
     /// 512-byte blocks read from file systems and devices.
     pub blocks_in: u64,
@@ -167,14 +167,14 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// CPU in all.
+    /// Total CPU time.
     #[must_use]
     pub const fn cpu(&self) -> Nanos {
         Nanos(self.cpu_user_ns.saturating_add(self.cpu_system_ns))
     }
 }
 
-/// Bytes and operations that a device served since boot, or between two readings, and what they took.
+/// A device's bytes, operations and times since boot, or between two readings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskCounters {
@@ -186,13 +186,13 @@ pub struct DiskCounters {
     pub writes: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// What completed reads took, added up: milliseconds; 0 in older records.
+    /// Total time of completed reads, milliseconds; 0 in older records.
     #[serde(default)]
     pub reading_ms: u64,
-    /// The same of writes.
+    /// The same for writes.
     #[serde(default)]
     pub writing_ms: u64,
-    /// The same of flushes.
+    /// The same for flushes.
     #[serde(default)]
     pub flushing_ms: u64,
 }
@@ -201,7 +201,7 @@ pub struct DiskCounters {
 macro_rules! counters {
     ($type:ident { $($field:ident),+ }) => {
         impl $type {
-            /// What was counted since `earlier`.
+            /// The difference to `earlier`.
             #[must_use]
             pub const fn since(&self, earlier: &Self) -> Self {
                 Self { $($field: self.$field.saturating_sub(earlier.$field)),+ }
@@ -235,7 +235,7 @@ counters!(DiskCounters {
     flushing_ms
 });
 
-/// What a database counted of itself at an instant.
+/// A database's counters at an instant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CounterSample {

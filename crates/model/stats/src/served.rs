@@ -1,6 +1,6 @@
-//! What an emulated drive delivered and what its model asked for, for each kind of request.
+//! What an emulated drive delivered and what its model requested, by kind of request.
 //!
-//! Invariant: both are of the same requests.
+//! Invariant: both cover the same requests.
 
 use std::fmt;
 
@@ -9,35 +9,34 @@ use units::Nanos;
 
 /// Delivered and requested differ by no more than this at the median and in the mean, or figures say so.
 const DIFFERENCE_MAX: f64 = 0.10;
-/// A kind of request counts where what it is off by is at least this share of the time that was asked for in
-/// all.
+/// Minimum error of a kind of request, as a share of the requested time in total, for it to count.
 const MOVED_MIN: f64 = 0.05;
-/// Requests take no more than this longer than is seen, or figures say so.
+/// Maximum unobserved delay of requests, as a share; figures beyond it are flagged.
 const STARVED_MAX: f64 = 0.05;
 
-/// What was served of one kind of request.
+/// Requests of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServedKind {
     /// Requests that the model timed.
     pub requests: u64,
-    /// Service time that the model asked for, with the scale: mean.
+    /// Service time requested by the model, `scale` included: mean.
     pub requested_mean_ns: u64,
-    /// The same, median.
+    /// The same, p50.
     pub requested_p50_ns: u64,
-    /// The same, 99th percentile.
+    /// The same, p99.
     pub requested_p99_ns: u64,
-    /// Service time that was delivered, the way there and back included: mean.
+    /// Service time delivered, emulation overhead included: mean.
     pub delivered_mean_ns: u64,
-    /// The same, median.
+    /// The same, p50.
     pub delivered_p50_ns: u64,
-    /// The same, 99th percentile.
+    /// The same, p99.
     pub delivered_p99_ns: u64,
 }
 
 impl ServedKind {
-    /// Delivered over requested, less 1, at the median or in the mean, whichever is more; none where nothing
-    /// was served.
+    /// Delivered over requested, minus 1, at the median or in the mean, whichever is larger; `None` without
+    /// requests.
     #[must_use]
     pub fn difference(&self) -> Option<f64> {
         let off = |delivered: u64, requested: u64| delivered as f64 / requested.max(1) as f64 - 1.0;
@@ -46,7 +45,7 @@ impl ServedKind {
         (self.requests > 0).then_some(if mean.abs() > median.abs() { mean } else { median })
     }
 
-    /// The time that was asked for in all.
+    /// Total requested time.
     fn weight(&self) -> f64 {
         self.requests as f64 * self.requested_mean_ns as f64
     }
@@ -68,7 +67,7 @@ pub fn longer_words(off: f64) -> String {
 pub struct Served {
     /// How often counting began again.
     pub marks: u32,
-    /// What the way through the kernel and back takes, taken off the model's times.
+    /// Time of the path through the kernel and back, subtracted from the model's times.
     pub floor_ns: u64,
     /// Times that device time is stretched.
     pub scale: u32,
@@ -80,8 +79,8 @@ pub struct Served {
     pub flushes: ServedKind,
     /// Share of one processor that serving took.
     pub cpu_share: f64,
-    /// What requests waited for where it is not seen, while what serves waited for a processor or was
-    /// stopped, over the time that was asked for.
+    /// Unobserved delay of requests, while the server waited for a CPU or was stopped, over the requested
+    /// time.
     pub starved_share: f64,
 }
 
@@ -92,8 +91,8 @@ impl Served {
         self.reads.requests + self.writes.requests + self.flushes.requests
     }
 
-    /// What serves has waited for a processor for so long in this many turns: what comes meanwhile waits
-    /// unseen, until the turn in which it is taken up: for as long as a turn is waited for on average.
+    /// Notes that the server waited for a CPU for `waited` in this many turns: requests that arrive meanwhile
+    /// wait unobserved until it runs, for the mean length of a wait.
     pub fn note_waits(&mut self, waited: Nanos, turns: u64) {
         let asked: f64 = self.kinds().iter().map(|(_, kind)| kind.weight()).sum();
         if asked > 0.0 {
@@ -107,7 +106,7 @@ impl Served {
         [("reads", &self.reads), ("writes", &self.writes), ("flushes", &self.flushes)]
     }
 
-    /// The greatest difference of a kind of request that moves what all take, and its name.
+    /// The largest error of a kind of request that matters in total, and its name.
     #[must_use]
     pub fn difference(&self) -> Option<(f64, &'static str)> {
         let all: f64 = self.kinds().iter().map(|(_, kind)| kind.weight()).sum();
@@ -120,13 +119,13 @@ impl Served {
             .max_by(|a, b| a.0.abs().total_cmp(&b.0.abs()))
     }
 
-    /// The greatest difference, where it is more than a figure may be off; and its name.
+    /// The largest error, if beyond the limit for a figure, and its name.
     #[must_use]
     pub fn excess(&self) -> Option<(f64, &'static str)> {
         self.difference().filter(|(off, _)| off.abs() > DIFFERENCE_MAX)
     }
 
-    /// Delivered over requested, less 1, of the time of all requests together; 0 where nothing was served.
+    /// Total delivered over requested time, minus 1; 0 without requests.
     #[must_use]
     pub fn longer(&self) -> f64 {
         let asked: f64 = self.kinds().iter().map(|(_, kind)| kind.weight()).sum();
@@ -135,14 +134,14 @@ impl Served {
         if asked > 0.0 { took / asked - 1.0 } else { 0.0 }
     }
 
-    /// How much longer all took since what serves waited for processors, in words.
+    /// The delay by waiting for CPUs, as text.
     #[must_use]
     pub fn starved_words(&self) -> String {
         let longer = longer_words(self.starved_share);
         format!("emulator short of CPU (requests took about {longer})")
     }
 
-    /// Why it is not reliable, in few words; empty where it may.
+    /// Why it is unreliable, in short; empty if it is reliable.
     #[must_use]
     pub fn complaint(&self) -> String {
         let mut said = Vec::new();
@@ -163,14 +162,14 @@ impl Served {
         said.join("; ")
     }
 
-    /// Whether its shares are shares, as those of a damaged archive may not be.
+    /// Whether its shares are between 0 and 1; in a damaged archive they may not be.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let share = |of: f64| of.is_finite() && of >= 0.0;
         share(self.cpu_share) && share(self.starved_share)
     }
 
-    /// Whether what runs on it may be judged: at the median and in the mean it was as the model wanted it.
+    /// Whether results on it may be judged: service times follow the model at the median and in the mean.
     #[must_use]
     pub fn is_faithful(&self) -> bool {
         let near = self.difference().is_none_or(|(off, _)| off.abs() <= DIFFERENCE_MAX);
@@ -266,7 +265,7 @@ mod tests {
         assert!(!late.is_faithful() && late.to_string().contains("+50 %"), "{late}");
     }
 
-    /// What waits to be taken up has no time of arrival yet: only the one who serves knows of it.
+    /// A waiting request has no time of arrival yet: only the server sees the delay.
     #[test]
     fn waits_for_a_processor_count_by_what_they_add_to_a_request() {
         let reads = served(kind(1000, 100_000, 100_000), ServedKind::default());

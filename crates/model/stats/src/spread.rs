@@ -1,7 +1,7 @@
-//! How the times of an interval spread, coarsely: for whoever watches a trial, not for figures.
+//! Coarse distribution of an interval's times, for progress displays, not for figures.
 //!
-//! A quarter of an octave a bucket, from 1 us on, so a percentile of it is right to 19 %. Invariants: its
-//! size is fixed, and adding allocates nothing; counts stop at their largest.
+//! Buckets of a quarter octave from 1 us on, so percentiles are right to 19 %. Invariants: fixed size; adding
+//! allocates nothing; counts saturate.
 
 use serde::{Deserialize, Serialize};
 use units::Nanos;
@@ -37,7 +37,7 @@ const FIRST_NS: f64 = 1000.0;
 const OF_OCTAVE: f64 = 4.0;
 
 impl Spread {
-    /// Buckets: up to 16 s; the last has what is longer.
+    /// Buckets: up to 16 s; the last one is open.
     pub const BUCKETS: usize = 97;
 
     /// Counts `count` operations that took `time`.
@@ -46,18 +46,18 @@ impl Spread {
         self.add_to(place, u32::try_from(count).unwrap_or(u32::MAX));
     }
 
-    /// Counts `count` operations in a bucket, of those beyond the last in that.
+    /// Counts `count` operations in a bucket, or in the last if the number is too large.
     pub fn add_to(&mut self, bucket: usize, count: u32) {
         let cell = &mut self.0[bucket.min(Self::BUCKETS - 1)];
         *cell = cell.saturating_add(count);
     }
 
-    /// Buckets that have something, the shortest first, with their counts.
+    /// Non-empty buckets in ascending order, with their counts.
     pub fn counts(&self) -> impl Iterator<Item = (usize, u32)> {
         self.0.iter().copied().enumerate().filter(|(_, count)| *count > 0)
     }
 
-    /// Adds what `other` counted.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Self) {
         other.counts().for_each(|(bucket, count)| self.add_to(bucket, count));
     }

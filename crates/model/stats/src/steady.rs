@@ -1,8 +1,8 @@
-//! Whether a device has come to a steady state, by the rule of SNIA's Solid State Storage Performance
-//! Test Specification (2.0.2, section 2.1.24): over a window of five rounds the largest and the smallest
-//! value differ by at most 20 % of their mean, and the least-squares line through them rises or falls by
-//! at most 10 % of it. One such window passes by chance and before a write cliff, and slow decay passes it
-//! far above its end; so two windows, one after the other, must pass, and their means differ by at most 5 %.
+//! Whether a device has reached steady state, by the rule of SNIA's Solid State Storage Performance Test
+//! Specification (2.0.2, section 2.1.24): over a window of five rounds the largest and the smallest value
+//! differ by at most 20 % of their mean, and the slope of the least-squares line over the window is at most
+//! 10 % of it. One such window passes by chance and before a write cliff, and slow decay passes far above its
+//! final value; so two consecutive windows must pass, with means that differ by at most 5 %.
 //!
 //! Invariant: depends on the rounds alone.
 
@@ -29,7 +29,7 @@ pub struct Steadiness {
 }
 
 impl Steadiness {
-    /// Of the last rounds; `None` when there are fewer than [`ROUNDS`] or those of a window are all zero.
+    /// Judges the last rounds; `None` if there are fewer than [`ROUNDS`] or those of a window are all zero.
     #[must_use]
     pub fn of(rounds: &[f64]) -> Option<Self> {
         let (early, late) = rounds[rounds.len().checked_sub(ROUNDS)?..].split_at(WINDOW);

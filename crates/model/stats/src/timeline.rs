@@ -1,6 +1,6 @@
-//! When a trial measures: its phases and the intervals that its time series has.
+//! When a trial measures: its phases, and the intervals of its time series.
 //!
-//! Invariant: intervals tile the trial, and none crosses from one phase into another.
+//! Invariant: intervals tile the trial, and none crosses a phase boundary.
 
 use serde::{Deserialize, Serialize};
 use units::Nanos;
@@ -15,24 +15,24 @@ pub struct Timeline {
     pub warm_up: Nanos,
     /// Time measured.
     pub measure: Nanos,
-    /// Length of an interval of the time series; the first of the warm-up and the last may be shorter.
+    /// Interval of the time series; the first of the warm-up and the last may be shorter.
     pub interval: Nanos,
 }
 
 impl Timeline {
-    /// When the last operation may be due.
+    /// Latest time at which an operation may be due.
     #[must_use]
     pub fn end(&self) -> Nanos {
         self.warm_up + self.measure
     }
 
-    /// When a schedule is over: what was due is issued for as long again as was measured.
+    /// End of a schedule: late operations are issued for as long again as was measured.
     #[must_use]
     pub fn until(&self) -> Until {
         Until { due: self.end(), issue: self.end() + self.measure }
     }
 
-    /// Intervals a full trial has, the drain included.
+    /// Intervals of a full trial, drain included.
     #[must_use]
     pub fn intervals(&self) -> usize {
         let interval = self.interval.get().max(1);

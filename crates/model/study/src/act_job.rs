@@ -1,7 +1,7 @@
 //! Aerospike ACT's storage test in a study.
 //!
-//! The load is written as ACT's own configuration file, so a file that exists can be pasted. Invariant:
-//! times of the trial come from that file.
+//! The load is ACT's own configuration file, so that an existing file can be pasted. Invariant: the trial's
+//! times come from that file.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use crate::EngineName;
 use crate::defaults::millis;
 use crate::parameters::Parameters;
 
-/// ACT's storage test; it sets its own times.
+/// ACT's storage test; its configuration sets the times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ActJob {
@@ -31,7 +31,7 @@ pub struct ActJob {
     /// Length of the test, instead of the file's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_duration: Option<Nanos>,
-    /// How often the devices are written from end to end before, once a run: what `act_prep` is for.
+    /// How often the devices are overwritten from end to end before the run: the purpose of `act_prep`.
     #[serde(default)]
     pub fills: u32,
     /// Slices of time that must each be within the limits.
@@ -43,7 +43,7 @@ impl ActJob {
     /// The configuration at this point's rating and threads.
     ///
     /// # Errors
-    /// The line, and what is allowed there; never for a job of a study that was checked.
+    /// The line, and what is allowed there; never for a job of a checked study.
     pub fn config(&self) -> Result<act::Config, act::ConfigError> {
         let config = act::Config::parse(&self.config)?;
         let mut config = self.rating.map_or_else(|| config.clone(), |one| config.at_rating(one));

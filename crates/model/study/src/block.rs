@@ -1,4 +1,4 @@
-//! Block jobs in a study: the clients of interest, and what continues next to them.
+//! Block jobs in a study: the clients under test, and background clients.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,8 +8,8 @@ use crate::defaults::{all, bytes, millis, number};
 use crate::parameters::Parameters;
 use crate::{EngineName, Offsets};
 
-/// Block operations: a closed loop that keeps `queue_depth` operations of each thread in flight, or an
-/// open loop in which they are due by a schedule.
+/// Block operations: a closed loop that keeps `queue_depth` operations of each thread in flight, or an open
+/// loop on a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BlockJob {
@@ -25,8 +25,8 @@ pub struct BlockJob {
     /// Bytes an operation; a multiple of 512, up to 16MiB.
     #[serde(default = "bytes::<4096>")]
     pub block_size: Bytes,
-    /// Instead of `block_size`: several sizes at once, drawn by their weights: `[{ size = "4KiB", weight = 3
-    /// }, { size = "64KiB", weight = 1 }]`.
+    /// Instead of `block_size`: several sizes, drawn by their weights: `[{ size = "4KiB", weight = 3 }, {
+    /// size = "64KiB", weight = 1 }]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub size_mix: Vec<SizeWeight>,
     /// Offsets are multiples of this, itself a multiple of 512; without it, of the (smallest) size.
@@ -47,14 +47,14 @@ pub struct BlockJob {
     /// Open loop: operations per second, all threads together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// Open loop, instead of `rate`: shares of the highest rate that a closed loop of the same operations
-    /// has reached before in this run on the same stack.
+    /// Open loop, instead of `rate`: shares of the highest rate of a closed loop of the same operations,
+    /// earlier in this run on the same stack.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_of_max: Option<Share>,
     /// Open loop: later changes of the rate, in order of time: `[{ at = "10s", rate = "20k/s" }]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rate_step: Vec<RateStep>,
-    /// Open loop: operations that are due at once, up to a million; the rate still counts operations.
+    /// Open loop: operations due at once, up to a million; `rate` still counts operations.
     #[serde(default = "number::<1>")]
     pub burst: u32,
     /// Closed loop: think time of a slot after each completion.
@@ -80,20 +80,20 @@ pub struct BlockJob {
     /// Verification below.
     #[serde(default)]
     pub verify: bool,
-    /// Completions that the io_uring driver waits for at once, 1 to 4096. More cost less CPU and, on a
-    /// device that is slower than the CPU, overstate latency.
+    /// Completions that the io_uring driver waits for at once, 1 to 4096. A larger batch costs less CPU and,
+    /// on a device slower than the CPU, overstates latency.
     #[serde(default = "number::<1>")]
     pub batch: u32,
-    /// What is done to the device before each trial.
+    /// Preconditioning of the device before each trial.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub precondition: Option<Precondition>,
-    /// Other clients at the same time, recorded apart as `background_*`.
+    /// Background clients, reported separately as `background_*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<Background>,
 }
 
 impl BlockJob {
-    /// Whether anything in it writes.
+    /// Whether any client writes.
     #[must_use]
     pub fn writes(&self) -> bool {
         self.read_share != Share::ALL
@@ -101,13 +101,13 @@ impl BlockJob {
             || self.beside.iter().any(|beside| beside.read_share != Share::ALL)
     }
 
-    /// Whether `other` does the same operations, however fast.
+    /// Whether `other` issues the same operations, at any rate.
     #[must_use]
     pub fn same_operations(&self, other: &Self) -> bool {
         self.operations_key() == other.operations_key()
     }
 
-    /// Equal for jobs with [`same operations`](Self::same_operations), and for no others.
+    /// Equal exactly for jobs with the [`same operations`](Self::same_operations).
     pub(crate) fn operations_key(&self) -> String {
         let shape = (self.pattern, self.distribution, self.block_size, self.read_share);
         format!("{shape:?} {:?} {} {}", self.size_mix, self.sync_every, self.dsync)
@@ -130,7 +130,7 @@ impl BlockJob {
         self.rate.unwrap_or(Rate(0))
     }
 
-    /// Operations after which the trial ends, by their number or by their bytes.
+    /// Operations after which the trial ends, from a limit on operations or on bytes.
     #[must_use]
     pub fn operations_limit(&self) -> Option<u64> {
         let weights: u64 = self.size_mix.iter().map(|one| u64::from(one.weight)).sum();
@@ -147,7 +147,7 @@ impl BlockJob {
         self.beside.iter().map(|beside| beside.block_size).fold(own, Bytes::max)
     }
 
-    /// What every block job has, and of the rest what is not its default.
+    /// The parameters of every block job, and others where not the default.
     pub(crate) fn parameters(&self) -> Parameters {
         let sizes: Vec<String> = self
             .size_mix
@@ -208,7 +208,7 @@ fn beside_text(beside: &Background) -> String {
 pub struct SizeWeight {
     /// Bytes an operation; a multiple of 512, up to 16MiB.
     pub size: Bytes,
-    /// Its weight among the others, a whole number above 0.
+    /// Relative weight, a whole number above 0.
     pub weight: u32,
 }
 
@@ -222,8 +222,8 @@ pub struct RateStep {
     pub rate: Rate,
 }
 
-/// What is done to a device before a trial, after SNIA's Solid State Storage Performance Test
-/// Specification: writes all over it, then the trial's own operations in rounds until they are steady.
+/// Preconditioning, after SNIA's Solid State Storage Performance Test Specification: sequential writes over
+/// the device, then rounds of the trial's own operations until steady state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Precondition {
@@ -233,14 +233,14 @@ pub struct Precondition {
     /// Length of a round.
     #[serde(default = "millis::<60000>")]
     pub round: Nanos,
-    /// Rounds of the trial's own operations after which the trial begins, steady or not; 0: none. Steady:
-    /// two windows of five rounds, each within 20 % range and 10 % drift, their means within 5 %; writers
-    /// also twice their span written. Which is reported.
+    /// Maximum number of rounds of the trial's own operations; then the trial begins, steady or not; 0: none.
+    /// Steady state: two windows of five rounds, each within 20 % range and 10 % drift, with means within 5
+    /// %; a job with writes must also have written twice its span. The report says whether it was reached.
     #[serde(default = "number::<25>")]
     pub rounds_max: u32,
 }
 
-/// Clients that run next to those of interest, from the start to the end of the trial.
+/// Background clients, from the start to the end of the trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Background {
@@ -268,7 +268,7 @@ pub struct Background {
     /// Open loop: operations per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// Open loop: operations that are due at once.
+    /// Open loop: operations due at once.
     #[serde(default = "number::<1>")]
     pub burst: u32,
     /// Closed loop: think time of a slot after each completion.
@@ -286,7 +286,7 @@ pub struct Background {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Arrivals {
-    /// When one has completed (closed loop).
+    /// When the previous one has completed (closed loop).
     #[default]
     Closed,
     /// Evenly spaced, whatever completes (open loop).
@@ -299,7 +299,7 @@ pub enum Arrivals {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
-    /// Anywhere, as `offsets` says.
+    /// Random, distributed as `offsets` says.
     #[default]
     Random,
     /// One after the other.

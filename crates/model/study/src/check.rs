@@ -36,10 +36,10 @@ pub(crate) fn check(study: &Study, text: &str) -> Result<(), StudyError> {
     check_shares(study, text)
 }
 
-/// What a study must hold to before it runs. Runs of earlier versions may break it and are still read.
+/// Checks that a study can run. Runs of earlier versions may fail it and can still be read.
 ///
 /// # Errors
-/// A job that does not fit its stack, or more than this program can hold.
+/// A job that does not fit its stack, or exceeds a limit of this program.
 pub fn check_runnable(study: &Study, text: &str) -> Result<(), StudyError> {
     for stack in &study.stack {
         check_size_of(stack, text)?;
@@ -64,7 +64,7 @@ pub fn check_runnable(study: &Study, text: &str) -> Result<(), StudyError> {
     Ok(())
 }
 
-/// Checks every point of an experiment, which errors name.
+/// Checks every point of an experiment; errors name the experiment.
 fn check_points(
     one: &Experiment,
     check: impl Fn(&Job) -> Result<(), StudyError>,
@@ -75,7 +75,7 @@ fn check_points(
     })
 }
 
-/// Each operation in flight has a buffer.
+/// Limits I/O buffers; each operation in flight has one.
 fn check_buffers(block: &BlockJob, text: &str) -> Result<(), StudyError> {
     let own = block.size_mix.iter().map(|one| one.size).fold(block.block_size, Bytes::max);
     let of = |clients: u32, depth: u32, size: Bytes| {
@@ -94,7 +94,7 @@ fn check_buffers(block: &BlockJob, text: &str) -> Result<(), StudyError> {
     Err(StudyError::general(message).at_key(text, "queue_depth", |_| true))
 }
 
-/// What others are compared with is a stack of the study.
+/// The reference must be a stack of the study.
 fn check_reference(study: &Study, text: &str) -> Result<(), StudyError> {
     let Some(name) = &study.reference else { return Ok(()) };
     if study.stack.iter().any(|stack| stack.name == *name) {
@@ -128,7 +128,7 @@ fn check_words(study: &Study) -> Result<(), StudyError> {
     Ok(())
 }
 
-/// A share of the highest rate needs a closed loop of the same operations before it, on the same stack.
+/// A share of the highest rate needs an earlier closed loop of the same operations on the same stack.
 fn check_shares(study: &Study, text: &str) -> Result<(), StudyError> {
     let wants = |one: &Experiment| one.job.of(Job::block).any(|job| job.rate_of_max.is_some());
     if !study.experiment.iter().any(wants) {
@@ -188,11 +188,11 @@ fn intervals(one: &Experiment) -> u64 {
     one.warm_up.get().saturating_add(one.duration.get()) / one.interval.get().max(1)
 }
 
-/// Refuses a study whose trials could not be read again: a trial's document has counts by class for each
-/// interval, and is at most 64 MiB and four million values long. Runs of earlier versions may have more.
+/// Rejects a study whose trials could not be read back: a trial's document has counts per class and interval,
+/// and is limited to 64 MiB and four million values. Runs of earlier versions may have more.
 ///
 /// # Errors
-/// The experiment, and how many intervals it may have.
+/// The experiment, and the number of intervals allowed.
 pub fn check_size(study: &Study) -> Result<(), StudyError> {
     let most = |one: &Experiment| match one.job.first() {
         Job::Sql(_) => 20_000,
@@ -211,7 +211,7 @@ pub fn check_size(study: &Study) -> Result<(), StudyError> {
     Err(StudyError::general(message).with_help("lengthen `interval`"))
 }
 
-/// Whether its own operations come by a schedule.
+/// Whether its own operations follow a schedule.
 fn is_scheduled(one: &Experiment) -> bool {
     one.job.points().iter().any(|job| match job {
         Job::Block(job) => job.arrivals != Arrivals::Closed,
@@ -244,7 +244,7 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
         let same = |quoted: &str| quoted.parse() == Ok(one.interval);
         return Err(refuse(message).at_quoted(text, same));
     }
-    // A schedule that was not kept issues what is late for as long again as was measured.
+    // A schedule that was not kept issues late operations for as long again as was measured.
     let late = if is_scheduled(one) { one.duration.get() } else { 0 };
     let least = one.warm_up.get().saturating_add(one.duration.get()).saturating_add(late);
     if one.deadline.is_some_and(|deadline| deadline.get() < least) {
@@ -303,12 +303,12 @@ fn check_block(block: &BlockJob, text: &str) -> Result<(), StudyError> {
     check_arrivals(block, text)
 }
 
-/// Limit on the total bytes of I/O buffers; every operation in flight has one.
+/// Limit on the total size of I/O buffers; every operation in flight has one.
 const BUFFERS_MAX: u64 = 16 << 30;
-/// Operations after which a trial ends, at most.
+/// Maximum number of operations of a trial.
 const OPERATIONS_MAX: u64 = 1_000_000_000_000_000;
 
-/// Numbers within what is physical and what this program can hold.
+/// Checks that numbers are within physical limits and those of this program.
 fn check_numbers(block: &BlockJob, text: &str) -> Result<(), StudyError> {
     let refuse = |message: String| StudyError::general(message);
     let beside_all = || block.beside.iter();
@@ -365,7 +365,7 @@ fn check_arrivals(block: &BlockJob, text: &str) -> Result<(), StudyError> {
             return Err(refuse("a share of 0 % offers nothing; allowed: 0.01% to 100%"));
         }
     }
-    // A share of the highest rate is as good as a rate here.
+    // For this check, a share of the highest rate stands in for a rate.
     let stands_in = block.rate_of_max.as_ref().map(|_| units::Rate(1));
     let own: Vec<units::Rate> = block.rate.into_iter().chain(stands_in).collect();
     let clients = std::iter::once((block.arrivals, own, block.think_time, block.burst)).chain(
@@ -442,7 +442,7 @@ pub fn check_fit_of(
     fit.map_err(|reason| StudyError::general(format!("stack `{}`: {reason}", stack.name)))
 }
 
-/// Verification and flushes need to know which operation is on which block of which device.
+/// Verification and flushes must know which operation is on which block of which device.
 fn check_verify(
     one: &Experiment,
     block: &BlockJob,

@@ -1,7 +1,7 @@
-//! What users and the rest of the program see of an engine.
+//! An engine as users and the rest of the program see it.
 //!
-//! A [`Descriptor`] is data. Study checks, command line, `doctor`, power cuts, page titles and reference
-//! docs are made from it, so that adding an engine needs no change in them.
+//! A [`Descriptor`] is data. Study checks, command line, `doctor`, power cuts, page titles and reference docs
+//! are generated from it, so adding an engine changes none of them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,10 +34,10 @@ impl EngineName {
 pub struct Engines(&'static [&'static Descriptor]);
 
 impl Engines {
-    /// Any name is an engine, of which nothing is known.
+    /// Accepts any name; nothing is known about the engines.
     pub const ANY: Self = Self(&[]);
 
-    /// These engines and no others.
+    /// Exactly these engines.
     #[must_use]
     pub const fn of(engines: &'static [&'static Descriptor]) -> Self {
         Self(engines)
@@ -49,12 +49,12 @@ impl Engines {
         self.with(operations).find(|one| one.name == name.word())
     }
 
-    /// The engines with these operations, in the order in which they are listed.
+    /// The engines with these operations, in listed order.
     pub fn with(self, operations: Operations) -> impl Iterator<Item = &'static Descriptor> {
         self.0.iter().copied().filter(move |one| one.operations == operations)
     }
 
-    /// Every name once, in the order in which they are listed.
+    /// Each name once, in listed order.
     pub(crate) fn names(self) -> Vec<&'static str> {
         let mut names = Vec::new();
         for one in self.0 {
@@ -65,12 +65,12 @@ impl Engines {
         names
     }
 
-    /// Whether the engine of this name may have these operations.
+    /// Whether an engine of this name may have these operations.
     pub(crate) fn is_known(self, name: &EngineName, operations: Operations) -> bool {
         self.0.is_empty() || self.find(name, operations).is_some()
     }
 
-    /// The allowed names for an error message; none if this is one of them, or any name is.
+    /// The allowed names for an error message; `None` if this is one of them, or any name is allowed.
     pub(crate) fn unknown(self, name: &EngineName, operations: Operations) -> Option<String> {
         let names: Vec<&str> = self.with(operations).map(|one| one.name).collect();
         (!self.0.is_empty() && !names.contains(&name.word())).then(|| names.join(", "))
@@ -93,27 +93,27 @@ pub enum Operations {
 pub struct Descriptor {
     /// Name in studies, figures and stored runs.
     pub name: &'static str,
-    /// Name on the command line (`run`, `power-cuts`); most often the same.
+    /// Name on the command line (`run`, `power-cuts`); usually the same.
     pub command: &'static str,
     /// Name on pages.
     pub title: &'static str,
     /// Products that report themselves in their version: part of that text, and name on pages.
     pub products: &'static [(&'static str, &'static str)],
-    /// What it understands.
+    /// The operations that it supports.
     pub operations: Operations,
     /// Runs on a block device without a file system.
     pub bare_device: bool,
     /// Runs in a server process, whose DSNs have this scheme; none: it is embedded.
     pub server: Option<&'static str>,
-    /// What must be installed; none: it is built in.
+    /// What must be installed; `None` if it is built in.
     pub needs: Option<&'static str>,
     /// Command that installs it.
     pub install: &'static str,
-    /// How `none`, `os` and `device` are kept, in the engine's terms.
+    /// How it implements `none`, `os` and `device`, in its own terms.
     pub durability: [&'static str; 3],
-    /// Options of the engine alone.
+    /// Options of this engine.
     pub options: &'static [OptionDoc],
-    /// Checks options that depend on each other: the name of the wrong one, and what is allowed.
+    /// Checks dependencies between options: returns the wrong one, and what is allowed.
     pub check: fn(&Options) -> Result<(), WrongOption>,
     /// Checks a variable, `name=value`, that is set while a server runs.
     pub check_change: fn(&str) -> Result<(), String>,
@@ -134,7 +134,7 @@ impl PartialEq for Descriptor {
 impl Eq for Descriptor {}
 
 impl Descriptor {
-    /// A built-in engine of this name without options; what else it has is set over it.
+    /// A built-in engine of this name without options; a starting point for struct update syntax.
     #[must_use]
     pub const fn new(name: &'static str, title: &'static str, operations: Operations) -> Self {
         Self {
@@ -158,7 +158,7 @@ impl Descriptor {
         }
     }
 
-    /// How `durability` is kept, in the engine's terms.
+    /// How it implements `durability`, in its own terms.
     #[must_use]
     pub const fn promise(&self, durability: Durability) -> &'static str {
         self.durability[durability as usize]
@@ -171,10 +171,10 @@ impl Descriptor {
         found.map_or(self.title, |(_, title)| title)
     }
 
-    /// The options of a job: those that are `given`, else the defaults.
+    /// The options of a job: those `given`, and defaults for the rest.
     ///
     /// # Errors
-    /// The option that is not as the engine has it, and what is allowed.
+    /// The option that is invalid for this engine, and what is allowed.
     pub(crate) fn completed(&self, given: &Options) -> Result<Options, WrongOption> {
         let options = given.completed(self.options)?;
         (self.check)(&options).map(|()| options)
@@ -187,7 +187,7 @@ impl Descriptor {
     }
 }
 
-/// Engines for tests: with what the rules of studies depend on.
+/// Engines for tests, with all properties that study checks depend on.
 #[cfg(test)]
 pub(crate) const ENGINES: Engines = {
     use crate::{OptionKind, Shown};

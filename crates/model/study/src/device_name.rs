@@ -1,8 +1,8 @@
-//! Where a stack's device comes from, as text in the study.
+//! Device of a stack, as text in the study.
 //!
-//! Invariant: the text form reads back.
+//! Invariant: the text form parses back.
 
-/// Where a stack's device comes from.
+/// Device of a stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceName {
     /// A temporary file.

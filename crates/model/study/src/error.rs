@@ -12,7 +12,7 @@ pub struct StudyError {
     pub message: String,
     /// Bytes of the text that are wrong, where one place can be named.
     pub span: Option<Range<usize>>,
-    /// What to do instead.
+    /// How to fix it.
     pub help: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl StudyError {
         self.at_quoted(text, |quoted| quoted == literal)
     }
 
-    /// Points at the first line of `text` on which `key` is set, to a value that `wanted` accepts.
+    /// Points at the first line of `text` that sets `key` to a value accepted by `wanted`.
     pub(crate) fn at_key(mut self, text: &str, key: &str, wanted: impl Fn(&str) -> bool) -> Self {
         let mut start = 0;
         for line in text.split_inclusive('\n') {

@@ -15,28 +15,28 @@ use crate::{EngineName, Engines, Job, Jobs, KvWorkload, OptionDoc, Shown, SqlWor
 /// Trials of a study at most.
 pub(crate) const TRIALS_MAX: u64 = 100_000;
 
-/// A job's table as it was written.
+/// A job's table as written in the study.
 pub(crate) struct Written<'i> {
     /// Name of its experiment, for errors.
     pub experiment: String,
     /// The table.
     pub table: DeTable<'i>,
-    /// What it must hold to.
+    /// The rules that apply to it.
     pub rules: Rules,
 }
 
-/// What a job's table must hold to.
+/// The rules for a job's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rules {
-    /// That of a study that is to run: no point twice, no option that means nothing.
+    /// A study to be run: no duplicate points, no options without effect.
     Author,
-    /// That of a stored run: its trials are what they are.
+    /// A stored run: its trials are fixed.
     Run,
-    /// The same of schema 1, which had a trial for each value of an option that SQL engines ignored.
+    /// The same in schema 1, which had a trial for each value of an option that SQL engines ignored.
     RunOfSchema1,
 }
 
-/// The axes of a job, before its points are made.
+/// The axes of a job, before it is expanded into points.
 pub(crate) struct Matrix {
     kind: Kind,
     axes: Vec<String>,
@@ -71,7 +71,7 @@ impl<'i> Written<'i> {
         value.as_str().into_iter().chain(list).collect()
     }
 
-    /// Names of the options that were given.
+    /// Names of the given options.
     fn options(&self) -> Vec<&str> {
         let table = self.table.get(OPTIONS).and_then(|options| options.get_ref().as_table());
         table
@@ -81,7 +81,7 @@ impl<'i> Written<'i> {
             .collect()
     }
 
-    /// Which keys it has, by its engine and its workload.
+    /// Kind of the job, by its engine and workload; it determines the keys.
     fn kind(&self, engines: Engines) -> Result<Kind, StudyError> {
         let names = self.words("engine");
         let Some(first) = names.first() else {
@@ -128,7 +128,7 @@ impl<'i> Written<'i> {
         Err(self.refuse_at("workload", message))
     }
 
-    /// The keys that have a list, in the order in which they are expanded.
+    /// The keys with a list, in the order of expansion.
     fn axes(&self, kind: Kind, docs: &[&OptionDoc]) -> Result<Vec<String>, StudyError> {
         let mut given = self.options();
         if kind == Kind::Sql && self.rules == Rules::RunOfSchema1 {
@@ -198,7 +198,7 @@ impl<'i> Written<'i> {
         Ok(Matrix { kind, axes, points })
     }
 
-    /// The jobs of all points. The caller has checked that there are not too many.
+    /// The jobs of all points. The caller has checked their number.
     ///
     /// # Errors
     /// [`StudyError`], with the place.
@@ -225,7 +225,7 @@ impl<'i> Written<'i> {
             }
             let mut job = self.read(*kind, table)?;
             self.complete(&mut job, engines)?;
-            // The first point that is there already differs from that in one axis alone.
+            // The first equal point differs in one axis alone.
             if self.rules == Rules::Author && !seen.insert(format!("{job:?}")) {
                 let path = beyond_first.first().copied().unwrap_or_default();
                 let error = self.refuse_at(path, format!("{path}: a value is listed twice"));
@@ -243,7 +243,7 @@ impl<'i> Written<'i> {
         Ok(Jobs::new(points, written))
     }
 
-    /// Whether a point is equal to an earlier one: it has not the first value of an axis that means nothing
+    /// Whether a point repeats an earlier one: it does not have the first value of an axis without effect
     /// there.
     fn repeats(
         &self,
@@ -269,7 +269,7 @@ impl<'i> Written<'i> {
         beyond_first.iter().any(lacks)
     }
 
-    /// The options that the engines have. One that none of them has is refused.
+    /// The options of the engines. Rejects one that none of them has.
     fn docs(
         &self,
         engines: Engines,
@@ -310,7 +310,7 @@ impl<'i> Written<'i> {
         };
         job.map_err(|error| {
             let error = StudyError::syntax(&error);
-            // The table itself has no place.
+            // The table itself has no position.
             let span = error.span.filter(|span| !span.is_empty());
             let list = |(_, value): &(&Spanned<Cow<'_, str>>, &Spanned<DeValue<'_>>)| {
                 let within = span.as_ref().is_some_and(|own| value.span() == *own);
@@ -328,7 +328,7 @@ impl<'i> Written<'i> {
         })
     }
 
-    /// Gives a database the defaults of its options.
+    /// Fills in the defaults of a database's options.
     fn complete(&self, job: &mut Job, engines: Engines) -> Result<(), StudyError> {
         let engine = engines.find(job.engine_name(), job.operations());
         let (Some(engine), Some(options)) = (engine, job.options_mut()) else { return Ok(()) };
@@ -353,7 +353,7 @@ fn set<'i>(table: &mut DeTable<'i>, path: &str, value: Spanned<DeValue<'i>>) {
     }
 }
 
-/// Nobody waits for a million trials, and nothing holds them.
+/// A million trials would never finish, and their plan would not fit into memory.
 pub(crate) fn too_many(experiment: &str, count: u64) -> StudyError {
     let message = format!(
         "with experiment `{experiment}` the study has {count} trials; allowed: at most {TRIALS_MAX}"

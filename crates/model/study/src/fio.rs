@@ -1,9 +1,9 @@
-//! fio job files turned into studies: the common subset, and by name everything that is not carried over.
+//! Converts fio job files to studies: the common subset; everything that is not carried over is named.
 //!
-//! Sections that fio runs at the same time become one experiment with clients next to; `stonewall` begins
-//! the next. Invariants: the result is a valid study; no option is dropped in silence. Units follow fio's
+//! Sections that fio runs at the same time become one experiment with background clients; `stonewall` begins
+//! the next. Invariants: the result is a valid study; no option is dropped silently. Units follow fio's
 //! documentation (`k` is 1024 unless `kb_base` says otherwise, a bare time is seconds, `thinktime`
-//! microseconds, a rate is that of each direction); includes and variables come from the caller.
+//! microseconds, a rate is per direction); includes and variables come from the caller.
 
 use toml::{Table, Value};
 
@@ -13,22 +13,22 @@ use crate::fio_values::{
 };
 use crate::{Engines, StudyError, parse};
 
-/// A study made of a job file.
+/// A study converted from a job file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Imported {
-    /// The study, as TOML with what was not carried over in comments.
+    /// The study as TOML; comments name what was not carried over.
     pub text: String,
     /// Options that were not carried over, a line each.
     pub dropped: Vec<String>,
-    /// What was carried over with a difference, a line each.
+    /// What was carried over with a difference, one line each.
     pub differs: Vec<String>,
 }
 
-/// Makes a study named `name` of the text of a job file.
+/// Converts a job file into a study named `name`.
 ///
 /// # Errors
-/// Lines that are no option, values that cannot be read, jobs that neither read nor write, engines that are
-/// no storage.
+/// Lines that are no option, unreadable values, jobs that neither read nor write, engines that are not
+/// storage.
 pub fn import_fio(
     text: &str,
     name: &str,
@@ -90,7 +90,7 @@ pub fn import_fio(
         }
     }
     text.push_str(&body);
-    // An error of the study points into the study, which nobody has seen.
+    // An error of the study points into the study, which the user has not seen.
     let included = sections.iter().any(|one| one.options.values().any(|option| option.included));
     parse(&text, Engines::ANY).map_err(|error| StudyError {
         message: match included {
@@ -122,7 +122,7 @@ impl<'a> Job<'a> {
         found.map(|option| option.value.as_str())
     }
 
-    /// Under which of its names an option is given.
+    /// The given spelling of an option with several names.
     fn present(&self, names: &[&'a str]) -> &'a str {
         let found = names.iter().find(|name| self.section.options.contains_key(**name));
         found.unwrap_or(&names[0])
@@ -295,7 +295,7 @@ impl<'a> Job<'a> {
             self.lose("rw", "the part after the colon is ignored");
         }
         let reads = match kind {
-            // A mix says nothing to a job of one direction.
+            // A mix has no meaning in a job of one direction.
             "read" | "randread" | "write" | "randwrite" => {
                 self.take(&["rwmixread"]);
                 self.take(&["rwmixwrite"]);
@@ -317,8 +317,8 @@ impl<'a> Job<'a> {
         Ok((kind.starts_with("rand"), reads))
     }
 
-    /// Bytes after which the job ends, all of its processes together: fio ends after `size` unless it is
-    /// told to continue.
+    /// Bytes after which the job ends, all of its processes together: fio ends after `size` unless told to
+    /// continue.
     fn bytes(&mut self) -> Result<Option<u64>, StudyError> {
         let jobs = self.number(&["numjobs"])?.unwrap_or(1);
         let io_size = self.number(&["io_size", "io_limit"])?;
@@ -352,7 +352,7 @@ impl<'a> Job<'a> {
         size_mix(split).ok_or_else(refuse)
     }
 
-    /// Name of the stack of this job, made if it is not there.
+    /// Name of this job's stack, created if needed.
     fn stack(&mut self, stacks: &mut Vec<Table>) -> Result<String, StudyError> {
         let mut stack = Table::new();
         let mut put = |key: &str, value: &str| {
@@ -470,12 +470,12 @@ impl<'a> Job<'a> {
         self.dropped.push(format!("[{}] {}: {instead}", self.section.name, self.shown(key)));
     }
 
-    /// Carried over as something near it.
+    /// Carried over as the nearest equivalent.
     fn replace(&mut self, key: &str, by: &str) {
         self.differs.push(format!("[{}] {}: {by}", self.section.name, self.shown(key)));
     }
 
-    /// An option as it was written; of one from an included file the name alone.
+    /// An option as written; from an included file only its name.
     fn shown(&self, key: &str) -> String {
         match self.section.options.get(key) {
             Some(option) if !option.included => format!("{key}={}", option.value),
@@ -483,7 +483,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Names every option that nothing has taken.
+    /// Lists every unused option.
     fn rest(&mut self) {
         for (key, option) in &self.section.options {
             let known = self.taken.contains(&key.as_str());

@@ -1,17 +1,17 @@
-//! The text of a fio job file, line by line: without comments, with includes and variables filled in.
+//! Reads the text of a fio job file line by line: strips comments, resolves includes and variables.
 //!
-//! Invariants: every line keeps the number that it has in the file that was named; what cannot be filled in
-//! is an error, where fio would put nothing; the whole is bounded; an error echoes no unknown line of an
-//! included file, which may be any file that the caller may read.
+//! Invariants: every line keeps its number in the main file; an unresolved variable is an error, where fio
+//! would substitute nothing; the total size is bounded; errors do not echo unrecognized lines of an included
+//! file, which may be any file that the caller can read.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use crate::StudyError;
 
-/// What a job file takes from outside.
+/// External inputs of a job file.
 pub struct Surroundings<'a> {
-    /// The text of an included file, by the name in the job file; or why there is none.
+    /// The text of an included file, by the name in the job file; or why it cannot be read.
     pub include: &'a dyn Fn(&str) -> Result<String, String>,
     /// The value of a variable of the environment.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
@@ -19,7 +19,7 @@ pub struct Surroundings<'a> {
 
 /// Files within files at most.
 const DEPTH_MAX: u32 = 16;
-/// Includes of a job file and of what it includes at most.
+/// Maximum number of nested and repeated includes.
 const INCLUDES_MAX: u32 = 1000;
 /// Lines of a job file with its includes at most.
 const LINES_MAX: usize = 100_000;
@@ -29,7 +29,7 @@ struct Line {
     /// In the file that was named: that of the include, for a line of an included file.
     number: usize,
     text: String,
-    /// The innermost included file that it is from, with its number there.
+    /// The innermost included file that it comes from, with the line number there.
     included: Option<(String, usize)>,
 }
 
@@ -62,7 +62,7 @@ fn expanded(
         match line.strip_prefix("include ") {
             Some(name) => {
                 let name = name.trim();
-                // Of an included file, which may be any, nothing is shown.
+                // Contents of an included file are not shown; it may be any file.
                 let shown =
                     if depth == 0 { name.chars().take(100).collect() } else { String::new() };
                 if depth >= DEPTH_MAX {
@@ -91,7 +91,7 @@ fn expanded(
     Ok(lines)
 }
 
-/// What is wrong with a variable in an included file.
+/// Error for a variable in an included file.
 const VARIABLE: &str = "a variable in it is not set";
 
 /// The line with its `${NAME}`s replaced.

@@ -1,6 +1,6 @@
-//! Values of fio's options in our words: numbers, distributions, names, and which options carry no load.
+//! Converts values of fio options: numbers, distributions, names, and which options do not affect the load.
 //!
-//! Invariant: what has no equal here gives nothing, never something near.
+//! Invariant: a value without an exact equivalent gives `None`, never an approximation.
 
 use toml::{Table, Value};
 
@@ -46,7 +46,7 @@ pub(crate) const WITHOUT_EFFECT: [&str; 22] = [
     "random_generator",
 ];
 
-/// fio's distributions in our words, where there is one.
+/// The equivalent of fio's distribution, if there is one.
 pub(crate) fn offsets(text: &str) -> Option<String> {
     let (kind, parameter) = text.split_once(':').unwrap_or((text, ""));
     match kind {
@@ -118,7 +118,7 @@ pub(crate) fn size_mix(split: &str) -> Option<Value> {
     parts.map(Value::Array)
 }
 
-/// Whether an experiment writes, by its own clients or in the background.
+/// Whether an experiment writes, by its own or background clients.
 pub(crate) fn writes(experiment: &Table) -> bool {
     let Some(block) = experiment.get("job").and_then(Value::as_table) else { return false };
     let reads_only =

@@ -23,20 +23,20 @@ pub struct Study {
     /// What it shows and why, for people.
     #[serde(default)]
     pub about: String,
-    /// The finding that answers the question in the report's first sentence; without it: what each storage
-    /// gives, next to the reference.
+    /// The finding that answers the question in the report's first sentence; without it: each storage's rate,
+    /// next to the reference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Finding>,
-    /// Name of the stack that others are compared with; by default the first that is measured, else the
+    /// Name of the stack that others are compared with; by default the first measured one, otherwise the
     /// first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
-    /// Seed of every random draw; the same seed gives the same operations.
+    /// Seed of all random draws; the same seed gives the same operations.
     #[serde(default = "number::<1>")]
     pub seed: u32,
-    /// What is measured or predicted.
+    /// The stacks to measure or predict.
     pub stack: Vec<Stack>,
-    /// What is done to it.
+    /// The experiments to run on them.
     pub experiment: Vec<Experiment>,
     /// The engines that it was read with.
     #[serde(skip)]
@@ -46,29 +46,30 @@ pub struct Study {
     pub upgraded: bool,
 }
 
-/// What answers a question that is not which storage gives the most.
+/// The answer to a question other than which storage has the highest rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Finding {
     /// How far each storage can be loaded before latency grows.
     Growth,
-    /// What writes do to reads.
+    /// Effect of writes on reads.
     Mixes,
     /// The ratings of Aerospike's test that each passes.
     Ratings,
-    /// What making writes durable takes.
+    /// Cost of making writes durable.
     Flushes,
-    /// Who won a race, and by how much.
+    /// Winner of a race, and the margin.
     Race,
-    /// When and why an engine makes its writer wait.
+    /// When and why an engine stalls writes.
     Stalls,
-    /// What memory gives on each storage: of one workload with three sizes of memory or buffer pool, or more.
+    /// Effect of memory on each storage, from one workload with three sizes of memory or buffer pool, or
+    /// more.
     Memory,
-    /// What is left of the rate behind a fabric.
+    /// Rate that remains behind a fabric.
     Fabric,
-    /// The highest rate of each, and the depth that it takes.
+    /// Highest rate of each, and the queue depth needed for it.
     Rates,
-    /// What one engine gives next to the other on the same storage.
+    /// Two engines compared on the same storage.
     Engines,
     /// One request, large ones, many: latency, bandwidth and rate of each.
     Device,
@@ -80,24 +81,24 @@ pub enum Finding {
 pub struct Stack {
     /// Name in experiments and figures.
     pub name: String,
-    /// What it is, for people; empty: the name of the device.
+    /// Title for people; empty: the name of the device.
     #[serde(default)]
     pub title: String,
     /// `file` (a temporary file, removed afterwards), `model:NAME`, `model:FILE.toml`, or a block device by
     /// its stable path, such as `/dev/disk/by-id/...`; several devices separated by commas, over which
-    /// operations are spread. Databases stand on a device without a file system (LMDB only) or on the
-    /// `file_system` that is made on it.
+    /// operations are spread. Databases run on a device without a file system (LMDB only) or on the
+    /// `file_system` that is created on it.
     pub device: DeviceName,
-    /// Directory of the temporary file and of databases; `auto`: where the runs are kept.
+    /// Directory of the temporary file and of databases; `auto`: the directory of the runs.
     #[serde(default = "auto")]
     pub directory: String,
-    /// The drive that this is, by the name of a device profile (`crosspoint device list`), where you know
-    /// it: what is published of that drive is then compared with what ran here. A stack without one is a
-    /// stand-in: shown, and not judged.
+    /// The drive model that this device is, by the name of a device profile (`crosspoint device list`), where
+    /// you know it: published results of that drive are then compared with the measurements. A stack without
+    /// one is a stand-in: shown, and not judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
     /// Bytes that block experiments address; of several devices, on each. By default 1GiB, and all of a
-    /// device model: heads and caches of a part of it do less than those of the whole.
+    /// device model: seeks and caches behave differently on a part of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Bytes>,
     /// Bypass the page cache (O_DIRECT). `false` measures memory as much as the device.
@@ -109,35 +110,34 @@ pub struct Stack {
     /// Allow writes to a block device; without it the device is opened read-only. See docs/SECURITY.md.
     #[serde(default)]
     pub allow_write: bool,
-    /// File system for databases: the directory's own; or one made again for each trial, on the device
-    /// (erased at the end) or on a loop device of `size` with direct I/O over the temporary file (root); or
-    /// none (`raw`, LMDB only).
+    /// File system for databases: that of the directory; or one created for each trial, on the device (erased
+    /// at the end) or on a loop device of `size` with direct I/O over the temporary file (root); or none
+    /// (`raw`, LMDB only).
     #[serde(default)]
     pub file_system: FileSystem,
     /// Holds databases to rates on the device, by the kernel's control group (needs root): `{ reads =
     /// "5k/s", writes = "2k/s", read_bytes = "100MB", write_bytes = "50MB" }`, each optional.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<IoLimit>,
-    /// Of a device model: attach it as a live disk of `size` (1GiB if the study says none) and run on that;
-    /// figures are `emulated`. Its data lie in memory, as far as they were written. Databases need a
-    /// `file_system`, made on a loop device over it (root). A drive that is faster than this machine's way
-    /// through FUSE is refused when it is attached, unless its time is stretched (`scale`): its trials have
-    /// failed then, and the others continue.
+    /// Of a device model: attach it as a live disk of `size` (1GiB by default) and run on that; figures are
+    /// `emulated`. Its data are in memory, as far as they were written. Databases need a `file_system`,
+    /// created on a loop device over it (root). Attaching a drive that is faster than this machine's FUSE
+    /// path fails, unless its time is stretched (`scale`); its trials then fail, and the others continue.
     #[serde(default)]
     pub attach: bool,
-    /// Of an attached model: every time of the device is this many times as long, 1 to 1000. A drive that
-    /// is faster than this machine's way to a live disk needs it, and so does a comparison with a host of
-    /// more cores: to a database on two cores a drive that is ten times slower is what the drive is to one
-    /// on twenty. Stacks of one experiment share one scale; figures say it.
+    /// Of an attached model: multiplies every time of the device, 1 to 1000. Needed for a drive that is
+    /// faster than this machine's path to a live disk, and for a comparison with a host of more cores: to a
+    /// database on two cores, a drive that is ten times slower is what the drive is to one on twenty. Stacks
+    /// of one experiment share one scale; figures show it.
     #[serde(default = "number::<1>")]
     pub scale: u32,
-    /// Of an attached model: the tables of a SQL job are there before its life begins. Loading takes
-    /// the device no time and leaves no trace: a cache is empty, a drive in its `condition`. For a drive that
-    /// is put before, or under, a database that exists.
+    /// Of an attached model: load the tables of a SQL job before the simulated device starts. Loading takes
+    /// no device time and leaves no trace: a cache is empty, a drive in its `condition`. For a drive that is
+    /// put in front of, or under, an existing database.
     #[serde(default)]
     pub staged: bool,
-    /// Of an attached model: what goes wrong with it: `seed`, and `[[stack.faults.fault]]` with the keys of
-    /// FAULTS.md. Times count from when it is attached, or, if it is `staged`, from when its life begins.
+    /// Of an attached model: fault injection: `seed`, and `[[stack.faults.fault]]` with the keys of
+    /// FAULTS.md. Times count from attaching or, if `staged`, from the start of the simulated device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faults: Option<StackFaults>,
     /// Of a device model: submission path of its host: `psync`, `io_uring`, `io_uring-2024`,
@@ -146,8 +146,8 @@ pub struct Stack {
     /// it.
     #[serde(default = "auto")]
     pub host: String,
-    /// Of a device model: cores of the host, of two hardware threads each, up to 1024; 0: what the path
-    /// has.
+    /// Of a device model: cores of the host, with two hardware threads each, up to 1024; 0: as the path has
+    /// it.
     #[serde(default)]
     pub cores: u32,
     /// Of a device model: state of the flash before the first request.
@@ -155,7 +155,7 @@ pub struct Stack {
     pub condition: Condition,
 }
 
-/// What a database may do to its device in a second; requests as the file system sends them.
+/// Limits per second on a database's device; requests as the file system issues them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IoLimit {
@@ -173,7 +173,7 @@ pub struct IoLimit {
     pub write_bytes: Option<Bytes>,
 }
 
-/// What databases stand on.
+/// File system of databases.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FileSystem {
@@ -188,7 +188,7 @@ pub enum FileSystem {
     Xfs,
     /// Btrfs.
     Btrfs,
-    /// None: the database has the device to itself.
+    /// None: the database uses the device directly.
     Raw,
 }
 
@@ -196,10 +196,10 @@ pub enum FileSystem {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Submission {
-    /// io_uring where the kernel allows it, else threads with pread and pwrite; the result says which.
+    /// io_uring where the kernel allows it, otherwise threads with pread and pwrite; the result says which.
     #[default]
     Auto,
-    /// io_uring or nothing.
+    /// io_uring, or fail.
     IoUring,
     /// A thread for each operation in flight, with pread and pwrite.
     Psync,
@@ -211,7 +211,7 @@ pub enum Submission {
 pub struct Experiment {
     /// Name in figures.
     pub name: String,
-    /// What it shows, for people; empty: the name.
+    /// Title for people; empty: the name.
     #[serde(default)]
     pub title: String,
     /// Names of stacks; empty: every stack that the engine can run on.
@@ -230,30 +230,30 @@ pub struct Experiment {
     /// reverse.
     #[serde(default = "number::<1>")]
     pub repeat: u32,
-    /// What a failed operation does; failures are counted and sampled either way.
+    /// What happens when an operation fails; failures are counted and sampled either way.
     #[serde(default)]
     pub on_error: OnError,
-    /// What is asked of every stack at every point: `["p99 <= 20ms", "p99 <= 5ms at 2k/s"]` (p50, p90, p99,
-    /// p99_9; with `at` this many transactions, lookups, updates or block operations per second must be
-    /// reached). The report has a column for them, and a run that misses one ends with exit code 8; what
-    /// cannot be said (too few samples, an emulated drive that was not as its model asks) is open.
+    /// Objectives for every stack and point: `["p99 <= 20ms", "p99 <= 5ms at 2k/s"]` (p50, p90, p99, p99_9;
+    /// with `at`, this many transactions, lookups, updates or block operations per second must be reached).
+    /// The report has a column for them, and a run that misses one exits with code 8; objectives that cannot
+    /// be judged (too few samples, an emulated drive that did not follow its model) are inconclusive.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objectives: Vec<Objective>,
-    /// Trials for which this machine lacks something (root, a program, an engine) are left out, with the
-    /// reason; else nothing of the study runs.
+    /// Skip trials for which this machine lacks something (root, a program, an engine), with the reason;
+    /// otherwise nothing of the study runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
-    /// Time after which a trial that has not ended is ended and has failed, loading included, starting and
-    /// stopping a server not; without it ten times what is estimated, and half an hour. A schedule that was
-    /// not kept issues what is late for as long again as was measured.
+    /// Time limit of a trial, loading included, starting and stopping a server excluded; a trial that exceeds
+    /// it is stopped and fails. By default ten times the estimate plus half an hour. A schedule that
+    /// was not kept issues late operations for as long again as was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Nanos>,
-    /// The job, `[experiment.job]`: the engine, what it does, and how. A list in the place of a value is an
-    /// axis of the matrix.
+    /// The job, `[experiment.job]`: the engine, the workload and their options. A list in place of a value is
+    /// an axis of the matrix.
     pub job: Jobs,
 }
 
-/// What a failed operation does to its trial. Either way it is counted and sampled.
+/// Effect of a failed operation on its trial. Either way it is counted and sampled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnError {
@@ -274,7 +274,7 @@ impl Stack {
         self.size.unwrap_or(Bytes::mib(1024))
     }
 
-    /// Whether it is a device model that is asked in virtual time.
+    /// Whether it is a device model simulated in virtual time.
     #[must_use]
     pub const fn is_virtual(&self) -> bool {
         matches!(self.device, DeviceName::Model(_)) && !self.attach

@@ -1,7 +1,7 @@
-//! What one trial does, and the jobs of an experiment's matrix.
+//! The job of a trial, and the jobs of an experiment's matrix.
 //!
-//! A matrix is the table `[experiment.job]` with lists in the place of some values. It is expanded before it
-//! is read: each point is a table without lists, read as the job of its kind. Invariant: a job holds
+//! A matrix is the table `[experiment.job]` with lists in place of some values. It is expanded before it is
+//! parsed: each point is a table without lists, parsed as the job of its kind. Invariant: a job holds
 //! everything that its trial needs, so that it can be run without the study.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -12,7 +12,7 @@ use toml::{Table, Value};
 use crate::parameters::{Parameter, Parameters};
 use crate::{ActJob, BlockJob, EngineName, KvJob, Operations, Options, SqlJob};
 
-/// What a trial does.
+/// The job of a trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Job {
@@ -44,7 +44,7 @@ impl Job {
         self.engine_name().word()
     }
 
-    /// What its engine must understand.
+    /// Operations that its engine must support.
     #[must_use]
     pub const fn operations(&self) -> Operations {
         match self {
@@ -54,13 +54,14 @@ impl Job {
         }
     }
 
-    /// Parameters by name, in a fixed order: what every job of its kind has, and what is not its default.
+    /// Parameters by name, in a fixed order: those of every job of its kind, and others where not the
+    /// default.
     #[must_use]
     pub fn point(&self) -> Vec<Parameter> {
         self.parameters().point
     }
 
-    /// Every parameter: what a point always has or differs from its default in, and the defaults.
+    /// Every parameter: those of `point`, and the defaults.
     #[must_use]
     pub fn parameters(&self) -> Parameters {
         match self {
@@ -71,7 +72,7 @@ impl Job {
         }
     }
 
-    /// Whether it writes to a device that it is given.
+    /// Whether it writes to a given device.
     #[must_use]
     pub fn writes_blocks(&self) -> bool {
         match self {
@@ -89,31 +90,31 @@ impl Job {
         matches!(self, Self::Block(_) | Self::Act(_))
     }
 
-    /// The same as key-value job.
+    /// The key-value job, if it is one.
     #[must_use]
     pub fn key_value(&self) -> Option<&KvJob> {
         if let Self::Kv(job) = self { Some(job) } else { None }
     }
 
-    /// The same as SQL job.
+    /// The SQL job, if it is one.
     #[must_use]
     pub fn sql(&self) -> Option<&SqlJob> {
         if let Self::Sql(job) = self { Some(job) } else { None }
     }
 
-    /// The same as block job.
+    /// The block job, if it is one.
     #[must_use]
     pub fn block(&self) -> Option<&BlockJob> {
         if let Self::Block(job) = self { Some(job) } else { None }
     }
 
-    /// The same as job of ACT's test.
+    /// The ACT job, if it is one.
     #[must_use]
     pub fn act(&self) -> Option<&ActJob> {
         if let Self::Act(job) = self { Some(job) } else { None }
     }
 
-    /// The same job in one spelling: what says nothing more than a default, or than another key, is left out.
+    /// The job in its canonical spelling: redundant keys are left out.
     pub(crate) fn canonical(&self) -> Self {
         let mut job = self.clone();
         match &mut job {
@@ -169,7 +170,7 @@ pub(crate) const ACT: &str = "act";
 /// Key of the options.
 pub(crate) const OPTIONS: &str = "options";
 
-/// Kinds of jobs, each with keys of its own.
+/// Kinds of jobs; each has its own keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Block,
@@ -179,8 +180,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Keys whose value may be a list, in the order in which they are expanded: the last varies fastest.
-    /// `options` stands for the options of the engine that are not named themselves.
+    /// Keys whose value may be a list, in the order of expansion: the last varies fastest. `options` stands
+    /// for the engine's options that are not named.
     pub(crate) const fn axes(self) -> &'static [&'static str] {
         match self {
             Self::Block => &[
@@ -234,7 +235,7 @@ impl Kind {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Jobs {
     points: Vec<Job>,
-    /// Keys with a list of values, as they were written; those of options as `options.name`.
+    /// Keys with a list of values, as written; options as `options.name`.
     axes: Vec<(String, Value)>,
 }
 
@@ -249,16 +250,16 @@ impl Jobs {
         &self.points
     }
 
-    /// The first. What is no axis is the same in all.
+    /// The first job. Values that are no axis are the same in all.
     ///
     /// # Panics
-    /// Never for an experiment of a study that was parsed.
+    /// Never for an experiment of a parsed study.
     #[must_use]
     pub fn first(&self) -> &Job {
         &self.points[0]
     }
 
-    /// Those of one kind: `jobs.of(Job::sql)`.
+    /// The jobs of one kind: `jobs.of(Job::sql)`.
     pub fn of<T: 'static>(&self, kind: fn(&Job) -> Option<&T>) -> impl Iterator<Item = &T> {
         self.points.iter().filter_map(kind)
     }
@@ -293,7 +294,7 @@ impl Serialize for Jobs {
     }
 }
 
-/// Of the text nothing is kept: `expand` fills it in.
+/// Keeps nothing of the text: `expand` fills it in.
 impl<'de> Deserialize<'de> for Jobs {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         IgnoredAny::deserialize(deserializer).map(|_| Self::default())
@@ -319,7 +320,7 @@ impl JsonSchema for Jobs {
             let axes = kind.axes().iter().filter(|key| **key != OPTIONS);
             for key in axes {
                 let Some(one) = properties.get_mut(*key) else { continue };
-                // A list may stand in the place of a value.
+                // A list may stand in place of a value.
                 let mut value = std::mem::take(one);
                 let mut outer = Schema::default();
                 for key in ["description", "default"] {

@@ -1,6 +1,6 @@
-//! Key-value jobs: databases, what is done to them, and how they are set up.
+//! Key-value jobs: the databases, their workloads, and their configuration.
 //!
-//! Workloads have the words of RocksDB's db_bench and of YCSB.
+//! Workloads are named as in RocksDB's db_bench and YCSB.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use crate::{Arrivals, Durability, EngineName, Memory, Offsets, Options};
 pub struct KvJob {
     /// The database.
     pub engine: EngineName,
-    /// What is done, after the records are loaded in order.
+    /// The workload, after the records are loaded in key order.
     pub workload: KvWorkload,
     /// Records loaded (or, by workloads that fill a database, written), 1 to 10 billion.
     pub records: u64,
@@ -32,32 +32,32 @@ pub struct KvJob {
     #[serde(default = "all")]
     pub random_payload: Share,
     /// Client threads of the workload, 0 to 256: in `read_while_writing` and `read_while_scanning` the
-    /// readers next to the one that writes or scans (0: that one alone), else all of them.
+    /// readers next to the one writer or scanner (0: that one alone), otherwise all of them.
     #[serde(default = "number::<1>")]
     pub clients: u32,
     /// How records are drawn: `uniform`; `zipf:0.99`; `hot-spot:80%/20%` (operations / records);
     /// `gaussian:15%` (standard deviation).
     #[serde(default)]
     pub distribution: Offsets,
-    /// When operations are due: `closed`, or by a schedule, `constant` or `poisson`, of `rate`. In
-    /// `read_while_writing` and `read_while_scanning` those of the readers.
+    /// When operations are due: `closed`, or on a schedule, `constant` or `poisson`, of `rate`. In
+    /// `read_while_writing` and `read_while_scanning`, those of the readers.
     #[serde(default)]
     pub arrivals: Arrivals,
-    /// Operations per second of all those clients together, where arrivals are not closed; a list is an
-    /// axis. Each client has one in flight: what no client could take is counted as missed.
+    /// Operations per second of all those clients together, for open-loop arrivals; a list is an axis. Each
+    /// client has one in flight: operations that no client could issue are counted as missed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// Updates per second of the writer in `read_while_writing`; without it as many as it can.
+    /// Updates per second of the writer in `read_while_writing`; unlimited by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_rate: Option<Rate>,
-    /// Updates of `write_rate` that are due at once. RocksDB's db_bench and Symas's driver give them out
-    /// ten times per second: a tenth of the rate is like theirs.
+    /// Updates of `write_rate` that are due at once. RocksDB's db_bench and Symas's driver issue them ten
+    /// times per second: a tenth of the rate reproduces that.
     #[serde(default = "number::<1>")]
     pub write_burst: u32,
     /// Records that `seek_random` reads after each seek.
     #[serde(default = "number::<10>")]
     pub seek_records: u32,
-    /// Operations of all clients together after which the trial ends, if `measure` does not end it before.
+    /// Operations of all clients together after which the trial ends, if `measure` does not end it first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operations: Option<u64>,
     /// What a committed update survives.
@@ -67,15 +67,15 @@ pub struct KvJob {
     #[serde(default = "number::<1000>")]
     pub load_batch: u32,
     /// Memory of the whole process, its page cache included: `unlimited`, a size of at least 96MiB, or a
-    /// share of the records' bytes that comes to as much (`20%`: the database is five times memory). Needs
-    /// root.
+    /// share of the records' bytes (`20%`: the database is five times memory). Needs root.
     #[serde(default)]
     pub memory: Memory,
-    /// Evict the database from the page cache after the load; `false`: clients begin with what it left there.
+    /// Evict the database from the page cache after the load; `false`: clients start with the cache as the
+    /// load left it.
     #[serde(default = "yes")]
     pub cold_start: bool,
-    /// Keep a log of acknowledged updates outside the database, and hold the database against it when its
-    /// process or the program ended early. One writer.
+    /// Keep a log of acknowledged updates outside the database, and verify the database against it when its
+    /// process or the program ends early. One writer.
     #[serde(default)]
     pub verify: bool,
     /// Options of the engine: see Engines below.
@@ -103,7 +103,7 @@ impl KvJob {
         self.workload.clients(self.clients)
     }
 
-    /// What every key-value job has, and of the rest what is not its default.
+    /// The parameters of every key-value job, and others where not the default.
     pub(crate) fn parameters(&self) -> Parameters {
         let point = vec![
             ("records", self.records.to_string()),
@@ -136,13 +136,14 @@ impl KvJob {
     }
 }
 
-/// What clients do.
+/// Workload of the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KvWorkload {
     /// An empty database is filled in order, one record a transaction.
     FillSeq,
-    /// An empty database is written to at random, as often as it has records; a third of them stay out.
+    /// Random writes to an empty database, as many as it has records; about a third of the keys are never
+    /// written.
     FillRandom,
     /// As `fill_random`, then everything is compacted; RocksDB without compaction until then.
     BulkLoad,
@@ -154,9 +155,9 @@ pub enum KvWorkload {
     ReadRandom,
     /// Records in key order, a hundred an operation.
     ReadSeq,
-    /// A seek, and `seek_records` from there.
+    /// A seek, then `seek_records` records from there.
     SeekRandom,
-    /// Deletes, whether or not the record is still there.
+    /// Deletes of random keys, existing or not.
     DeleteRandom,
     /// Readers next to one writer.
     ReadWhileWriting,
@@ -186,7 +187,7 @@ words!(KvWorkload {
 });
 
 impl KvWorkload {
-    /// Whether it begins with an empty database, and is over when that is filled.
+    /// Whether it starts with an empty database, and ends when that is filled.
     #[must_use]
     pub const fn fills(self) -> bool {
         matches!(self, Self::FillSeq | Self::FillRandom | Self::BulkLoad)

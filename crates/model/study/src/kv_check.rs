@@ -1,6 +1,6 @@
-//! What a key-value experiment must hold to.
+//! Checks of a key-value experiment.
 //!
-//! Invariant: one that passes can be planned and run.
+//! Invariant: an experiment that passes can be planned and run.
 
 use units::Bytes;
 
@@ -9,7 +9,7 @@ use crate::{Arrivals, KvJob, KvWorkload, Memory, Offsets, StudyError};
 /// Largest value.
 const VALUE_MAX: Bytes = Bytes(1 << 20);
 
-/// Whether what goes together does.
+/// Checks combinations of settings.
 ///
 /// # Errors
 /// [`StudyError`] with what is allowed.
@@ -50,7 +50,7 @@ pub(crate) fn check_kv(kv: &KvJob, text: &str) -> Result<(), StudyError> {
     check_clients(kv, refuse)
 }
 
-/// Whether the clients can do what is asked of them.
+/// Checks that the workload fits its clients.
 fn check_clients(
     kv: &KvJob,
     refuse: impl Fn(&str, String) -> Result<(), StudyError>,

@@ -1,8 +1,8 @@
 //! The study format, its matrix and its plan of trials.
 //!
-//! A study is a TOML file, strict: unknown keys and numbers without units are errors that point at
-//! the place. It names stacks, experiments and a matrix by explicit arrays; [`plan`] turns it into
-//! trials in the order in which they run.
+//! A study is a TOML file, strict: unknown keys and numbers without units are errors that point at the place.
+//! It lists stacks and experiments, and matrices by explicit arrays; [`plan`] turns it into trials in the
+//! order in which they run.
 //!
 //! Invariants: the resolved form of a study is itself a valid study that plans the same trials; the plan is
 //! fixed before the first trial.

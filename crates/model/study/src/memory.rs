@@ -1,13 +1,13 @@
-//! Memory that a database and its page cache may take, as text in the study.
+//! Memory limit of a database and its page cache, as text in the study.
 //!
-//! Invariant: the text form reads back.
+//! Invariant: the text form parses back.
 
 use units::{Bytes, Share};
 
 /// Memory of a key-value trial.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Memory {
-    /// What the machine has.
+    /// All memory of the machine.
     #[default]
     Unlimited,
     /// This many bytes.
@@ -17,7 +17,7 @@ pub enum Memory {
 }
 
 impl Memory {
-    /// Least limit: below it the kernel would end the program, which takes some tens of MiB itself.
+    /// Minimum limit: below it the kernel would kill the program, which itself takes some tens of MiB.
     pub const LEAST: Bytes = Bytes(96 << 20);
 
     /// The text form, as in the study.

@@ -1,7 +1,7 @@
-//! What a user asks of a storage: a limit of a latency, where wanted at a rate that must be kept.
+//! Objectives: a latency limit, optionally at a rate that must be reached.
 //!
-//! `p99 <= 20ms`, `p99_9 <= 5ms at 2k/s`. Invariant: the text that is written is the text that is read. What
-//! it is not: whether it was met; `analysis` says that.
+//! `p99 <= 20ms`, `p99_9 <= 5ms at 2k/s`. Invariant: the printed form parses back. Whether it was met is up
+//! to `analysis`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -45,14 +45,14 @@ impl Quantile {
     }
 }
 
-/// A limit of a latency, at a rate that must be kept.
+/// A latency limit, optionally at a required rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub struct Objective {
-    /// Which latency.
+    /// The limited quantile.
     pub quantile: Quantile,
-    /// The longest that it may be.
+    /// The limit.
     pub at_most: Nanos,
     /// Operations or transactions per second that must be reached; none: any.
     pub at: Option<Rate>,

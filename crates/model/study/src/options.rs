@@ -17,7 +17,7 @@ use crate::parameters::Parameters;
 pub enum OptionValue {
     /// On or off.
     Flag(bool),
-    /// Anything else, as studies write it.
+    /// Text, as written in studies.
     Text(String),
 }
 
@@ -32,7 +32,7 @@ impl OptionValue {
     }
 }
 
-/// What an option may be.
+/// Type and range of an option.
 #[derive(Debug, Clone, Copy)]
 pub enum OptionKind {
     /// `true` or `false`.
@@ -45,12 +45,12 @@ pub enum OptionKind {
     Size(u64, u64),
     /// A size from the first to the second, bytes, or a share of the database.
     Pool(u64, u64),
-    /// A text for which this returns no reason against it. The second says what it is in the reference.
+    /// Text for which this returns no error. The second field describes it in the reference.
     Text(fn(&str) -> Result<(), String>, &'static str),
 }
 
 impl OptionKind {
-    /// What may be written, as the reference shows it.
+    /// Allowed values, as the reference shows them.
     #[must_use]
     pub fn allowed(&self) -> String {
         match self {
@@ -69,7 +69,7 @@ impl OptionKind {
         }
     }
 
-    /// The value in the form in which it is kept.
+    /// The value in its canonical form.
     fn canonical(&self, value: &OptionValue) -> Result<OptionValue, String> {
         let refuse = || format!("allowed: {}", self.allowed());
         let text = match (self, value) {
@@ -108,7 +108,7 @@ impl OptionKind {
 pub struct OptionDoc {
     /// Key in a study.
     pub name: &'static str,
-    /// What it may be.
+    /// Type and range.
     pub kind: OptionKind,
     /// Default; none: the engine decides.
     pub default: Option<&'static str>,
@@ -139,7 +139,7 @@ impl OptionDoc {
     }
 }
 
-/// Options of one engine, by name. Those of a study are complete: what was not given has its default.
+/// Options of one engine, by name. Those of a study are complete: omitted ones have their default.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Options {
@@ -157,7 +157,7 @@ impl PartialEq for Options {
 
 impl Eq for Options {}
 
-/// What is wrong with an option: its name, and why.
+/// An invalid option: its name, and what is wrong.
 pub type WrongOption = (&'static str, String);
 
 impl Options {
@@ -169,17 +169,17 @@ impl Options {
         Self { values, of: Some(docs) }
     }
 
-    /// The same with `name` set.
+    /// The same options, with `name` set.
     #[must_use]
     pub fn with(mut self, name: &str, value: OptionValue) -> Self {
         self.values.insert(name.to_owned(), value);
         self
     }
 
-    /// All options of `docs`: these where they are given, else their defaults. Others are left out.
+    /// All options of `docs`: these where given, otherwise defaults. Others are dropped.
     ///
     /// # Errors
-    /// The option that is not as it is described, and what is allowed.
+    /// The option that does not match its description, and what is allowed.
     pub(crate) fn completed(&self, docs: &'static [OptionDoc]) -> Result<Self, WrongOption> {
         let mut all = Self::of(docs);
         for one in docs {
@@ -198,7 +198,7 @@ impl Options {
         self.values.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// The first option that has not its default, but for those in `but`; none where the engine is unknown.
+    /// The first option without its default value, except those in `but`; `None` if the engine is unknown.
     pub(crate) fn changed(&self, but: &[&str]) -> Option<&str> {
         let defaults = Self::of(self.of?);
         let differs = |(name, value): &(&str, &OptionValue)| {
@@ -207,7 +207,7 @@ impl Options {
         self.iter().find(differs).map(|(name, _)| name)
     }
 
-    /// The text of an option; empty where there is none of this name.
+    /// The text of an option; empty if there is none of this name.
     #[must_use]
     pub fn text(&self, name: &str) -> &str {
         match self.values.get(name) {
@@ -228,17 +228,17 @@ impl Options {
         self.text(name).parse().unwrap_or_default()
     }
 
-    /// All options as the engine's own type, which has a default for each.
+    /// All options as the engine's own type, with a default for each.
     ///
     /// # Panics
-    /// Never where the type has the options of the descriptor, which the engine's tests check.
+    /// Never if the type's fields match the descriptor, which the engine's tests check.
     #[must_use]
     pub fn typed<T: DeserializeOwned>(&self) -> T {
         let typed = toml::Table::try_from(&self.values).ok().and_then(|all| all.try_into().ok());
         typed.expect("invariant: options are as the descriptor has them")
     }
 
-    /// Adds what figures show of them.
+    /// Adds the options that reports show.
     pub(crate) fn add_to(&self, parameters: &mut Parameters) {
         let Some(docs) = self.of else {
             for (name, value) in &self.values {

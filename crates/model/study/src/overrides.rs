@@ -2,7 +2,7 @@
 //!
 //! Keys are dotted; stacks and experiments are addressed by name: `stack.this-disk.size=4GiB`,
 //! `experiment.mix.duration=10s`; `*` stands for all of them. Invariants: the result is checked exactly like
-//! a file; another device does not keep the title of the one that it stands in for.
+//! a file; a stack with another device loses the title of the old one.
 
 use toml::{Table, Value};
 
@@ -12,7 +12,7 @@ use crate::schema1;
 /// The text of the study with every `key=value` applied.
 ///
 /// # Errors
-/// When an override has no `=`, or its key leads nowhere; the names that would are listed.
+/// If an override has no `=`, or its key does not exist; valid names are listed.
 pub fn apply_overrides(text: &str, overrides: &[String]) -> Result<String, StudyError> {
     if overrides.is_empty() {
         return Ok(text.to_owned());

@@ -8,14 +8,14 @@ pub type Parameter = (Cow<'static, str>, String);
 /// The parameters of a job by name, in a fixed order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parameters {
-    /// What every job of its kind has, and of the rest what is not its default.
+    /// The parameters of every job of its kind, and others where not the default.
     pub point: Vec<Parameter>,
-    /// The rest, but for what there is nothing of, as no clients in the background.
+    /// The rest, without parameters of absent features such as background clients.
     pub defaults: Vec<Parameter>,
 }
 
 impl Parameters {
-    /// What every job of a kind has.
+    /// The parameters of every job of a kind.
     pub(crate) fn of(point: Vec<(&'static str, String)>) -> Self {
         let point = point.into_iter().map(|(name, value)| (name.into(), value)).collect();
         Self { point, defaults: Vec::new() }

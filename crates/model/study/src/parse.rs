@@ -22,8 +22,8 @@ pub fn parse(text: &str, engines: Engines) -> Result<Study, StudyError> {
     parse_as(text, engines, Origin::Author)
 }
 
-/// Reads the study of a stored run: it plans the trials that the run has, also where the same text would plan
-/// fewer today.
+/// Parses the study of a stored run: it plans the trials that the run has, even where the same text would
+/// plan fewer today.
 ///
 /// # Errors
 /// As [`parse`].
@@ -63,7 +63,7 @@ fn parse_as(text: &str, engines: Engines, origin: Origin) -> Result<Study, Study
     Ok(study)
 }
 
-/// Trials of all experiments, before the first job is made: nothing holds a billion of them.
+/// Limits the trials of all experiments before the first job is made: a billion would not fit into memory.
 fn check_count(study: &Study, matrices: &[Matrix]) -> Result<(), StudyError> {
     let mut sum = 0u64;
     for (one, matrix) in study.experiment.iter().zip(matrices) {
@@ -78,7 +78,7 @@ fn check_count(study: &Study, matrices: &[Matrix]) -> Result<(), StudyError> {
     Ok(())
 }
 
-/// The job of each experiment, as it was written.
+/// The job of each experiment, as written.
 fn written<'i>(root: &DeTable<'i>, rules: Rules) -> Vec<Written<'i>> {
     let experiments = root.get("experiment").and_then(|all| all.get_ref().as_array());
     let tables = experiments.into_iter().flat_map(|all| all.iter());
@@ -208,7 +208,7 @@ queue_depth = [1, 4]
         assert!(help.contains("`batch` takes one value"), "{help}");
     }
 
-    /// A study from somebody else must not fill the memory before it is refused.
+    /// An untrusted study must not fill the memory before it is rejected.
     #[test]
     fn trials_of_all_experiments_are_counted_before_one_is_made() {
         let list = |most: u32| {

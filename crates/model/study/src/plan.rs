@@ -1,9 +1,9 @@
 //! The plan: every trial of a study, in the order in which they run.
 //!
-//! Repetitions are interleaved. Where there are several, stacks run in an order drawn by the study's seed,
-//! and in the next repetition in the reverse of it, so that neither drift of the machine nor a beat of it
-//! (of four trials, say, which A B B A throughout would follow) becomes a difference between stacks.
-//! Invariants: trial numbers are consecutive from 1; the plan depends on the study alone.
+//! Repetitions are interleaved. The order of stacks is drawn by the study's seed, and reversed in every other
+//! repetition, so that neither drift of the machine nor a period of it (of four trials, say, which a fixed A
+//! B B A would match) becomes a difference between stacks. Invariants: trial numbers are consecutive from 1;
+//! the plan depends on the study alone.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -13,7 +13,7 @@ use units::{Nanos, Seed};
 use crate::supported::unsupported;
 use crate::{DeviceName, Experiment, Job, Stack, Study};
 
-/// Where a trial's figures come from.
+/// Source of a trial's figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -23,7 +23,7 @@ pub enum Source {
     Emulated,
     /// A device model in virtual time.
     Predicted,
-    /// Somebody else's measurement.
+    /// Measured by others.
     Published,
 }
 
@@ -49,7 +49,7 @@ pub struct Trial {
     pub stack: String,
     /// Measured or predicted.
     pub source: Source,
-    /// What it does.
+    /// The job.
     pub job: Job,
     /// From 1.
     pub repetition: u32,
@@ -57,7 +57,7 @@ pub struct Trial {
     pub timeline: Timeline,
 }
 
-/// How a trial is carried out; the runner has one executor for each.
+/// How a trial is executed; the runner has one executor for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Execution {
     /// Requests to a real file or device, from threads of the program.
@@ -66,7 +66,7 @@ pub enum Execution {
     Child,
     /// Clients in a process of their own, of a server or of SQLite.
     Server,
-    /// The same for several stacks that begin together: the trials of one race are one unit.
+    /// The same for several stacks that start together: the trials of one race are one unit.
     Race,
     /// A device model in virtual time.
     Virtual,
@@ -89,7 +89,7 @@ impl Trial {
         }
     }
 
-    /// Whether another trial begins together with it: of the same race, on another stack.
+    /// Whether `other` starts together with it: in the same race, on another stack.
     #[must_use]
     pub fn races_with(&self, other: &Self) -> bool {
         self.execution() == Execution::Race
@@ -103,10 +103,9 @@ impl Trial {
         format!("{:04}-{}-{}", self.number, self.experiment, self.stack)
     }
 
-    /// Names the job as the study has it: engine, parameters with their defaults, times. Equal for equal
-    /// jobs, whatever stack they run on, and with whatever seed; what is found out only when it runs (a
-    /// rate as a share of one reached before, ACT's threads where the machine decides) is no part of it. 16
-    /// digits of the SHA-256 of the job as TOML.
+    /// Hash of the job as in the study: engine, parameters with defaults, times. Equal for equal jobs,
+    /// whatever their stack and seed; values determined at run time (a rate as a share of an earlier one,
+    /// ACT's threads by the machine) are not included. 16 digits of the SHA-256 of the job as TOML.
     #[must_use]
     pub fn job_hash(&self) -> String {
         #[derive(Debug, Serialize)]
@@ -138,7 +137,7 @@ impl Trial {
     }
 }
 
-/// 16 digits of the SHA-256 of a text: a name for what it says.
+/// 16 digits of the SHA-256 of a text.
 #[must_use]
 pub fn short_hash(text: &str) -> String {
     let digest = Sha256::digest(text.as_bytes());
@@ -152,7 +151,7 @@ pub struct Skip {
     pub experiment: String,
     /// Name of the stack.
     pub stack: String,
-    /// The engine that cannot run there; none where no job of the experiment can.
+    /// The engine that cannot run there; `None` if no job of the experiment can.
     pub engine: Option<String>,
     /// Why not.
     pub reason: String,
@@ -167,7 +166,7 @@ impl Skip {
     }
 }
 
-/// What a study will do.
+/// The plan of a study.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// In the order of running.
@@ -176,7 +175,7 @@ pub struct Plan {
     pub skipped: Vec<Skip>,
 }
 
-/// Plans a study that has passed `parse`.
+/// Plans a study that was parsed by `parse`.
 #[must_use]
 pub fn plan(study: &Study) -> Plan {
     let mut plan = Plan { trials: Vec::new(), skipped: Vec::new() };

@@ -1,7 +1,7 @@
-//! Studies of schema 1 in the terms of schema 2.
+//! Converts studies of schema 1 to schema 2.
 //!
 //! Schema 1 had four tables for jobs, `[experiment.block]`, `act`, `kv` and `sql`, with other names for the
-//! same things, and options of engines among their keys. Nothing else knows of that.
+//! same things, and engine options among their keys. No other module knows about that.
 
 use std::borrow::Cow;
 
@@ -11,11 +11,11 @@ use toml::{Spanned, Table};
 
 use crate::error::StudyError;
 
-/// Keys of jobs, and of points in stored runs: name in schema 1, name now.
-/// Options of SQL jobs that were axes, in the order in which they were expanded.
+/// SQL job options that were axes, in the order of expansion.
 pub(crate) const SQL_OPTIONS: [&str; 4] =
     ["page_size", "compression", "doublewrite", "flush_method"];
 
+/// Keys of jobs and of points in stored runs: name in schema 1, name now.
 const RENAMED: [(&str, &str); 6] = [
     ("threads", "clients"),
     ("readers", "clients"),
@@ -69,21 +69,21 @@ const IGNORED_ELSEWHERE: [(&str, &str); 8] = [
 pub(crate) enum Origin {
     /// A study that is to run.
     Author,
-    /// A stored run, whose trials are what they are.
+    /// A stored run, whose trials are fixed.
     Run,
 }
 
 /// Tables of a job in schema 1.
 pub(crate) const KINDS: [&str; 4] = ["block", "act", "kv", "sql"];
 
-/// The name that a parameter has now.
+/// Today's name of a parameter.
 #[must_use]
 pub fn parameter(name: &str) -> &str {
     let renamed = RENAMED.iter().find(|(old, _)| *old == name);
     renamed.map_or(name, |(_, new)| new)
 }
 
-/// The name that a key of a job of `kind` has now.
+/// Today's name of a key of a job of `kind`.
 pub(crate) fn key(kind: &str, name: &str) -> String {
     let options = OPTIONS.iter().find(|(of, _)| *of == kind).map_or(&[][..], |(_, all)| all);
     match options.iter().find(|(old, _)| *old == name) {
@@ -93,7 +93,7 @@ pub(crate) fn key(kind: &str, name: &str) -> String {
     }
 }
 
-/// Turns a study of schema 1 into one of schema 2; whether it was one.
+/// Converts a study of schema 1 to schema 2; returns whether it was one.
 ///
 /// # Errors
 /// An experiment that has not exactly one job, or has a key by both of its names.
@@ -120,8 +120,8 @@ pub(crate) fn upgrade(study: &mut DeTable<'_>, origin: Origin) -> Result<bool, S
 /// The text of a study in schema 2; one of schema 1 loses its comments.
 ///
 /// # Errors
-/// [`StudyError`], where the text is not TOML, an experiment has not exactly one job, or it has a key by both
-/// of its names.
+/// [`StudyError`], if the text is not TOML, an experiment has not exactly one job, or it has a key by both of
+/// its names.
 pub fn upgraded_text(text: &str) -> Result<Cow<'_, str>, StudyError> {
     let syntax = |error| StudyError::syntax(&error);
     let mut root = DeTable::parse(text).map_err(syntax)?;
@@ -236,7 +236,7 @@ fn set_default(table: &mut DeTable<'_>, key: &str, value: &'static str) {
     }
 }
 
-/// Gives a key another name, at the same place.
+/// Renames a key, in place.
 fn rename(table: &mut DeTable<'_>, from: &str, to: &str) -> Result<(), StudyError> {
     if from == to {
         return Ok(());

@@ -1,6 +1,6 @@
-//! SQL jobs: what sysbench's OLTP does to a database, and how that is set up.
+//! SQL jobs: sysbench's OLTP workloads, and the database's configuration.
 //!
-//! Invariant: passwords are not in a study, since a study is kept with its run.
+//! Invariant: passwords are not part of a study, since it is stored with its run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,21 +16,21 @@ use crate::{Durability, EngineName, Memory, Options, SqlDialect, SqlKeys};
 pub struct SqlJob {
     /// The database.
     pub engine: EngineName,
-    /// Where the private server listens: `auto`, a socket inside its own directory; or `127.0.0.1:PORT`
-    /// (1024 or above), which puts TCP into what is measured. Nobody else has its password.
+    /// Where the private server listens: `auto`, a socket inside its own directory; or `127.0.0.1:PORT` (1024
+    /// or above), which includes TCP in the measurement. Its password is random.
     #[serde(default = "auto")]
     pub listen: String,
-    /// A server that runs already, instead of a private one: `mysql://USER@HOST:PORT/DATABASE` or
+    /// A running server instead of a private one: `mysql://USER@HOST:PORT/DATABASE` or
     /// `mysql://USER@/path/of/socket:DATABASE`; the password from the environment variable
     /// CROSSPOINT_SQL_PASSWORD. The connection is not encrypted. The database must be empty (it is then
     /// marked as ours, and its tables stay for the next run), or carry our mark for the same tables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dsn: Option<String>,
-    /// Name of the dsn's database, if the tables sbtest1, sbtest2, ... that are in it may be lost. Without it
-    /// only an empty database is used, or one that carries this program's mark for the same tables.
+    /// Name of the dsn's database, if its tables sbtest1, sbtest2, ... may be overwritten. Without it only an
+    /// empty database is used, or one that carries this program's mark for the same tables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_overwrite: Option<String>,
-    /// What a transaction does.
+    /// Statements of a transaction.
     pub workload: SqlWorkload,
     /// Whose scripts: sysbench `0.5` (one table a transaction, text) or `1.0` (a table for each kind of
     /// statement, prepared).
@@ -53,16 +53,16 @@ pub struct SqlJob {
     /// Connections, 1 to 1024.
     #[serde(default = "number::<8>")]
     pub clients: u32,
-    /// Transactions per second that are due, Poisson, all connections together; the next one goes to
-    /// whichever connection is free. Without it, unthrottled.
+    /// Transactions per second, Poisson arrivals, all connections together; each goes to whichever connection
+    /// is free. Unthrottled by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
     /// Transactions of all connections together after which the trial ends, if `measure` does not end it
-    /// before.
+    /// first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operations: Option<u64>,
-    /// The stacks of the experiment run at the same time, each with a server of its own, until each has done
-    /// its `operations`.
+    /// The stacks of the experiment run at the same time, each with its own server, until each has done its
+    /// `operations`.
     #[serde(default)]
     pub race: bool,
     /// What a committed transaction survives: `innodb_flush_log_at_trx_commit` 0, 2 or 1.
@@ -79,11 +79,11 @@ pub struct SqlJob {
     /// Connections that load the tables, 1 to 256; a load continues where one was cut off.
     #[serde(default = "number::<2>")]
     pub load_threads: u32,
-    /// Each trial loads a database of its own; `false`: trials on one stack that need the same tables
-    /// continue with those, on a server that is started again.
+    /// Each trial loads its own database; `false`: trials on one stack that need the same tables reuse them,
+    /// on a restarted server.
     #[serde(default)]
     pub fresh: bool,
-    /// Keep the data directory in the run folder when a trial fails.
+    /// Keep the data directory in the run directory when a trial fails.
     #[serde(default)]
     pub keep_failed: bool,
     /// Options of the engine: see Engines below.
@@ -102,13 +102,13 @@ impl SqlJob {
         Bytes((self.tables as u64).saturating_mul(self.records).saturating_mul(ROW_BYTES))
     }
 
-    /// Whether statements are prepared; those of the old dialect never are.
+    /// Whether statements are prepared; in the old dialect they never are.
     #[must_use]
     pub fn is_prepared(&self) -> bool {
         self.prepared && self.dialect == SqlDialect::Sysbench10
     }
 
-    /// What tables were loaded for: jobs with equal ones can continue with each other's.
+    /// Identifies loaded tables: jobs with equal keys can reuse each other's.
     #[must_use]
     pub fn tables_key(&self) -> String {
         format!(
@@ -123,13 +123,13 @@ impl SqlJob {
         )
     }
 
-    /// What tables on a server supplied by the user are known by, whichever way leads to it.
+    /// Identifies the tables on a user's server, whichever DSN leads to it.
     #[must_use]
     pub fn identity(&self) -> String {
         Self { dsn: Some("a server supplied by the user".into()), ..self.clone() }.tables_key()
     }
 
-    /// What every SQL job has, and of the rest what is not its default.
+    /// The parameters of every SQL job, and others where not the default.
     pub(crate) fn parameters(&self) -> Parameters {
         let mut point = vec![
             ("workload", self.workload.word().to_owned()),
@@ -137,7 +137,7 @@ impl SqlJob {
             ("records", self.records.to_string()),
             ("clients", self.clients.to_string()),
         ];
-        // A server of the user's has its own.
+        // A user's server has its own.
         if self.dsn.is_none() {
             point.push(("durability", self.durability.word().into()));
         }
@@ -180,7 +180,7 @@ pub struct SqlChange {
     pub set: String,
 }
 
-/// What a transaction does.
+/// Statements of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SqlWorkload {

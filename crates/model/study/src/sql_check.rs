@@ -1,10 +1,10 @@
-//! What a SQL experiment must hold to.
+//! Checks of a SQL experiment.
 //!
-//! Invariant: one that passes can be planned and run; no message repeats a password.
+//! Invariant: an experiment that passes can be planned and run; no message repeats a password.
 
 use crate::{Experiment, Memory, Operations, SqlJob, Study, StudyError};
 
-/// Whether what goes together does.
+/// Checks combinations of settings.
 ///
 /// # Errors
 /// [`StudyError`] with what is allowed.
@@ -16,7 +16,7 @@ pub(crate) fn check_sql(
 ) -> Result<(), StudyError> {
     let wrong = |(key, message): Wrong| {
         let error = StudyError::general(message);
-        // What holds a password is not shown, and so not pointed at.
+        // A value with a password is not shown, so errors do not point at it.
         if key == SECRET { error } else { error.at_key(text, &key, |_| true) }
     };
     let ranges = [
@@ -38,8 +38,8 @@ pub(crate) fn check_sql(
     check_race(study, one, sql).map_err(wrong)
 }
 
-/// The port of the loopback on which a private server listens; none for a socket of its own. Ports below 1024
-/// are not for a user without rights.
+/// The loopback port on which a private server listens; `None` for a socket of its own. Ports below 1024 need
+/// privileges.
 ///
 /// # Errors
 /// What is allowed.
@@ -54,12 +54,12 @@ pub fn listen_port(listen: &str) -> Result<Option<u16>, String> {
     })
 }
 
-/// What the server of a dsn decides about, and a study cannot: what would be printed is not what was.
+/// Settings that a running server has and a study cannot change: reported values would be wrong.
 fn check_of_a_server(sql: &SqlJob) -> Result<(), Wrong> {
     if sql.dsn.is_none() {
         return Ok(());
     }
-    // Compression is of the tables, which are made for the run.
+    // Compression is a property of the tables, which are created for the run.
     let option = sql.options.changed(&["compression"]);
     let given = [
         ("listen", sql.listen != "auto"),
@@ -97,7 +97,7 @@ fn check_together(study: &Study, sql: &SqlJob) -> Result<(), Wrong> {
     if sql.change.len() > 100 {
         return wrong("change", "more than 100 changes");
     }
-    // 9 statements a table and connection: the server's own limit is a million at most.
+    // 9 statements per table and connection; the server's limit is a million at most.
     if sql.is_prepared() && u64::from(sql.tables) * u64::from(sql.clients) * 9 > 1_000_000 {
         let message = "too many prepared statements (tables x clients x 9); set prepared = false";
         return wrong("tables", message);
@@ -130,7 +130,7 @@ fn check_together(study: &Study, sql: &SqlJob) -> Result<(), Wrong> {
     }
 }
 
-/// `SCHEME://USER@HOST[:PORT]/DATABASE`; never repeats what might be a password.
+/// Parses `SCHEME://USER@HOST[:PORT]/DATABASE`; errors never repeat a possible password.
 fn check_dsn(dsn: &str, scheme: &str) -> Result<(), Wrong> {
     let form = format!(
         "allowed: {scheme}://USER@HOST:PORT/DATABASE or {scheme}://USER@/path/of/socket:DATABASE"

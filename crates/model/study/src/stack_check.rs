@@ -1,6 +1,6 @@
-//! What a stack must hold to, by itself and next to others.
+//! Checks of a stack, by itself and together with others.
 //!
-//! Invariant: one that passes can be opened wherever its device is.
+//! Invariant: a stack that passes can be opened wherever its device is.
 
 use units::Bytes;
 
@@ -11,7 +11,7 @@ const SIZE_MAX: Bytes = Bytes(1 << 60);
 /// Most times that the time of a device is stretched.
 const SCALE_MAX: u32 = 1000;
 
-/// Whether its keys go together.
+/// Checks combinations of keys.
 ///
 /// # Errors
 /// [`StudyError`] with what is allowed.
@@ -75,7 +75,7 @@ pub(crate) fn check_size_of(stack: &Stack, text: &str) -> Result<(), StudyError>
     Err(StudyError::general(message).at_quoted(text, same))
 }
 
-/// What only an attached model has, or cannot have.
+/// Keys that require, or exclude, an attached model.
 fn check_attach(stack: &Stack, model: bool, text: &str) -> Result<(), StudyError> {
     if stack.attach && !model {
         let message = format!("stack `{}`: attach is for device models only", stack.name);
@@ -103,7 +103,7 @@ fn check_attach(stack: &Stack, model: bool, text: &str) -> Result<(), StudyError
     Err(StudyError::general(message).at_key(text, key, |_| true).with_help("add attach = true"))
 }
 
-/// Only what loads tables apart from what is measured can have them there before.
+/// Only a job that loads tables separately from the measurement can be staged.
 ///
 /// # Errors
 /// [`StudyError`] with the stack.

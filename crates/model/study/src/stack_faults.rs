@@ -1,6 +1,6 @@
-//! What goes wrong with the drive of a stack, as it stands in the study.
+//! Fault injection of a stack, as written in the study.
 //!
-//! Invariant: what was read is what [`StackFaults::text`] says.
+//! Invariant: [`StackFaults::text`] gives back what was parsed.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct StackFaults(String);
 
 impl StackFaults {
-    /// The file that says the same.
+    /// The equivalent fault file.
     #[must_use]
     pub fn text(&self) -> String {
         format!("schema = 1\n{}", self.0)
@@ -44,7 +44,7 @@ impl JsonSchema for StackFaults {
 mod tests {
     use super::*;
 
-    /// A run that is resumed, or repeated by somebody else, must have the same faults.
+    /// A run that is resumed, or repeated elsewhere, must have the same faults.
     #[test]
     fn faults_read_back_as_they_were() {
         let text = "[[fault]]\nkind = \"stall\"\n\n[fault.when]\nat = \"1s\"\nfor = \"5ms\"\n";

@@ -1,4 +1,4 @@
-//! Which experiments can run on which stacks; what cannot is left out of a plan with its reason.
+//! Which experiments can run on which stacks; others are left out of the plan, with the reason.
 
 use crate::{
     BlockJob, DeviceName, EngineName, Engines, Experiment, FileSystem, Job, Operations, Stack,

@@ -1,6 +1,6 @@
-//! The times of a study: none is longer than anybody waits, so that sums of them are times.
+//! Limits the times of a study, so that sums of them do not overflow.
 //!
-//! Invariant: every time of an experiment is looked at, by its key.
+//! Invariant: every time of an experiment is checked, by its key.
 
 use units::Nanos;
 
@@ -34,7 +34,7 @@ fn times_of(one: &Experiment) -> Vec<(&'static str, Nanos)> {
     times
 }
 
-/// Refuses times that no study has.
+/// Rejects implausible times.
 pub(crate) fn check_times(one: &Experiment) -> Result<(), StudyError> {
     match times_of(one).into_iter().find(|(_, time)| *time > LONGEST) {
         Some((key, time)) => Err(StudyError::general(format!(

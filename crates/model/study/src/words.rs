@@ -1,4 +1,4 @@
-//! Enums that have one word each in studies and figures, and durability, which every engine has.
+//! Enums with one word per variant in studies and reports, and durability, which every engine has.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,11 +8,11 @@ use units::words;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
-    /// Nothing that is promised.
+    /// Nothing is guaranteed.
     None,
     /// The end of the process.
     Os,
-    /// The end of the operating system: the device has acknowledged a flush.
+    /// An operating system crash or power loss: the device has acknowledged a flush.
     Device,
 }
 
@@ -20,7 +20,7 @@ pub enum Durability {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Condition {
-    /// Overwritten at random until nothing changes any more.
+    /// Overwritten at random until steady state.
     #[default]
     Steady,
     /// Erased: no garbage collection until the drive was filled once.

@@ -1,7 +1,7 @@
 //! Quantities with units: [`Bytes`], [`Nanos`], [`Rate`], [`Share`] and [`Seed`].
 //!
-//! Every dimensioned value in a study file, a device profile or an archive is one of these, written
-//! as a string with its unit (`"4KiB"`, `"30s"`, `"70%"`), so that no number travels without one.
+//! Every dimensioned value in a study file, a device profile or an archive is one of these, written as a
+//! string with its unit (`"4KiB"`, `"30s"`, `"70%"`), so that no number lacks its unit.
 //!
 //! Invariants: `parse(format(x)) == x` for every value; sizes and times are exact integers.
 

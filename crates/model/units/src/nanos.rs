@@ -1,7 +1,7 @@
 //! Time in nanoseconds: instants since the start of a trial, and durations.
 //!
-//! Invariant: integer nanoseconds, so virtual time is exact and the same on every machine. What it
-//! is not: wall-clock time; no date is ever held in this type.
+//! Invariant: integer nanoseconds, so virtual time is exact and the same on every machine. Never wall-clock
+//! time or a date.
 
 use std::ops::{Add, AddAssign, Mul, Sub};
 
@@ -16,7 +16,7 @@ const GRAMMAR: Grammar = Grammar {
         ("ns", 1),
         ("\u{b5}s", 1_000),
         ("\u{3bc}s", 1_000),
-        // The last of equals is what machines write.
+        // For output the last of equal spellings is used.
         ("us", 1_000),
         ("ms", 1_000_000),
         ("s", 1_000_000_000),
@@ -138,13 +138,13 @@ pub mod as_number {
     use super::Nanos;
 
     /// # Errors
-    /// Those of `out`.
+    /// Those of the serializer.
     pub fn serialize<S: Serializer>(nanos: &Nanos, out: S) -> Result<S::Ok, S::Error> {
         out.serialize_u64(nanos.0)
     }
 
     /// # Errors
-    /// Those of `text`, also for what is no whole number.
+    /// Those of the deserializer, also for anything but a whole number.
     pub fn deserialize<'de, D: Deserializer<'de>>(text: D) -> Result<Nanos, D::Error> {
         u64::deserialize(text).map(Nanos)
     }

@@ -1,6 +1,6 @@
-//! Rates of arrivals.
+//! Arrival rates.
 //!
-//! Invariant: a whole number per second, so a schedule computed from it is exact.
+//! Invariant: a whole number per second, so that schedules are exact.
 
 use crate::text::{Grammar, human_count, quantity_text};
 

@@ -1,4 +1,4 @@
-//! Seeds: the only source of randomness on the model floor.
+//! Seeds: the only source of randomness in the model layer.
 //!
 //! Invariant: a seed derived for a label is a pure function of both, and different labels give unrelated
 //! streams.

@@ -1,10 +1,10 @@
 //! Shares of a whole, written as percentages.
 //!
-//! Invariant: kept in hundredths of a percent, so `"70%"` is exact.
+//! Invariant: stored in hundredths of a percent, so `"70%"` is exact.
 
 use crate::text::{Grammar, ParseError, parse_exact};
 
-/// A share of a whole from 0 % to 100 %, in steps of 0.01 %.
+/// A share of a whole, 0 % to 100 % in steps of 0.01 %.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Share(u32);
 
@@ -16,7 +16,7 @@ const GRAMMAR: Grammar =
 impl Share {
     /// Everything: 100 %.
     pub const ALL: Self = Self(WHOLE);
-    /// Nothing: 0 %.
+    /// 0 %.
     pub const NONE: Self = Self(0);
 
     /// The share as a fraction from 0 to 1.

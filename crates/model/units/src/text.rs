@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-/// Why a quantity could not be read. The text says what was found and what is allowed.
+/// Reason why a quantity could not be parsed. The message says what was found and what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ParseError {
@@ -22,14 +22,14 @@ pub enum ParseError {
     Unit {
         /// The text as given.
         text: String,
-        /// What stands where the unit should be.
+        /// The text in place of the unit.
         found: String,
         /// The units that are allowed.
         allowed: &'static str,
         /// A valid example.
         example: &'static str,
     },
-    /// The value does not fit, or is not a whole number of the smallest unit.
+    /// The value is out of range, or not a whole number of the smallest unit.
     #[error("`{text}` is out of range; allowed: {allowed}")]
     Range {
         /// The text as given.
@@ -85,7 +85,7 @@ pub(crate) fn parse_exact(text: &str, grammar: &Grammar) -> Result<u64, ParseErr
     u64::try_from(total / scale).map_err(|_| range())
 }
 
-/// The largest unit of `grammar` in which `value` is a whole number.
+/// Formats with the largest unit of `grammar` in which `value` is a whole number.
 pub(crate) fn format_exact(value: u64, grammar: &Grammar) -> String {
     let (name, factor) = grammar
         .units
@@ -145,7 +145,7 @@ macro_rules! quantity_text {
     };
 }
 
-/// Implements serde by string and a JSON schema for a type with `FromStr` and a method `$text` that is its
+/// Implements serde as a string and a JSON schema for a type with `FromStr` and a method `$text` that is its
 /// inverse; `$what` says what is expected.
 #[macro_export]
 macro_rules! text_serde {
@@ -187,7 +187,7 @@ macro_rules! text_serde {
     };
 }
 
-/// Gives an enum its words, one for each variant.
+/// Defines an enum's words, one per variant.
 #[macro_export]
 macro_rules! words {
     ($type:ident { $($variant:ident => $word:literal),+ $(,)? }) => {
@@ -217,14 +217,14 @@ macro_rules! words {
 
 pub(crate) use quantity_text;
 
-/// Tables, arrays and values that a TOML text may have: parsing takes up to a kilobyte for each, however
-/// short the text.
+/// Maximum number of tables, arrays and values in a TOML text: parsing takes up to a kilobyte for each,
+/// however short the text.
 const TOML_VALUES_MAX: usize = 100_000;
 
-/// Refuses a TOML text that would take far more memory than its length suggests.
+/// Rejects a TOML text that would take far more memory than its length suggests.
 ///
 /// # Errors
-/// How much it may have.
+/// The limit.
 pub fn check_toml_size(text: &str) -> Result<(), String> {
     let values = toml_values(text);
     if values > TOML_VALUES_MAX {
@@ -253,7 +253,7 @@ fn toml_values(text: &str) -> usize {
     values
 }
 
-/// What follows the first `end`; with `escapes`, one after a backslash does not count.
+/// The text after the first `end`; with `escapes`, one after a backslash does not count.
 fn skip_past<'t>(text: &'t [u8], end: &[u8], escapes: bool) -> &'t [u8] {
     let mut at = 0;
     while at < text.len() {

@@ -1,6 +1,6 @@
-//! A profile compared with published figures: each of its acceptance jobs run in virtual time.
+//! Compares a profile with published figures: simulates each of its acceptance jobs.
 //!
-//! What those errors say of a prediction is `worth`'s. Invariant: pure; the error is computed, never
+//! `prediction_error` says what the errors mean for a prediction. Invariant: pure; errors are computed, never
 //! stored.
 
 use device::{
@@ -17,20 +17,20 @@ use sim::{BlockPath, HostModel, run};
 const WRITE_WARM_UP: Nanos = Nanos::from_secs(1);
 /// Operations that a job needs to be compared.
 const OPERATIONS_MIN: u64 = 2_000;
-/// Virtual time over which jobs that write are measured at least: what a write buffer takes in 200 ms is not
-/// what the drive takes.
+/// Minimum virtual time of jobs that write: a write buffer hides the drive's own speed for longer than 200
+/// ms.
 const WRITES_MIN: Nanos = Nanos::from_secs(20);
-/// The same of mixes by a schedule.
+/// The same for scheduled mixes.
 const SCHEDULED_MIN: Nanos = Nanos::from_secs(5);
 /// No job is measured for longer.
 const MEASURE_MAX: Nanos = Nanos::from_secs(240);
 /// Writes in flight at most that continue next to a job.
 const BESIDE_DEPTH: u32 = 1024;
 
-/// The next operation when one has ended.
+/// A closed loop without think time.
 const CLOSED: Arrivals = Arrivals::Closed { think: Nanos::ZERO };
 
-/// What kind of block job a figure speaks of.
+/// Kind of block job that a figure is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobKind {
     /// Reads only.
@@ -39,11 +39,11 @@ pub enum JobKind {
     Write,
     /// Both.
     Mix,
-    /// Writes of any kind that are made durable one by one or in groups.
+    /// Writes made durable one by one or in groups.
     Durable,
-    /// Reads of 4 KiB while something is written.
+    /// 4 KiB reads next to writes.
     ReadBeside,
-    /// Writes of 4 KiB by a schedule, while something is read or written.
+    /// Scheduled 4 KiB writes next to reads or writes.
     WriteBeside,
     /// Sequential, or of another size than 4 KiB.
     Large,
@@ -88,23 +88,23 @@ impl JobKind {
     }
 }
 
-/// Within this of a published value, unless it has a band of its own.
+/// Tolerance of a published value that has no band of its own.
 const BAND: f64 = 0.10;
 
 /// One published figure next to the predicted one.
 #[derive(Debug, Clone)]
 pub struct Check {
-    /// Kind of job; `None` for what several jobs show together.
+    /// Kind of job; `None` for a phenomenon that several jobs show together.
     pub kind: Option<JobKind>,
     /// Metric: `IOPS`, `MB/s`, `mean`, `p99` and so on, or the phenomenon.
     pub metric: &'static str,
     /// The job, for people; empty for a phenomenon.
     pub job: String,
-    /// What is published, in operations or MB a second, nanoseconds, or the phenomenon's unit.
+    /// The published value, in operations or MB per second, nanoseconds, or the phenomenon's unit.
     pub published: Published<f64>,
     /// Predicted value in the same unit.
     pub predicted: f64,
-    /// What the published figure is to the model.
+    /// How the published figure relates to the model: fitted or held out.
     pub evidence: Evidence,
     /// Why the model was seen to miss it.
     pub missed: Option<MissCause>,
@@ -132,7 +132,7 @@ impl Check {
         }
     }
 
-    /// What is published, for people: the value and, where there is one, the band.
+    /// The published value as text, with its band if it has one.
     #[must_use]
     pub fn published_text(&self) -> String {
         let band = self.published.band();
@@ -166,8 +166,8 @@ impl Check {
         }
     }
 
-    /// The check of one job as what a prediction's worth is found from; `None` for a phenomenon, and where a
-    /// band alone is known.
+    /// The check as evidence for the error of predictions; `None` for a phenomenon, and where only a band is
+    /// published.
     #[must_use]
     pub fn figure(&self) -> Option<CheckedFigure> {
         let (shape, metric) = (self.shape.clone()?, self.metric.to_owned());
@@ -177,13 +177,13 @@ impl Check {
 }
 
 /// Runs every job of `profile` for at least `measure` of virtual time, longer where the rarest published
-/// percentile needs it. A job whose host path is unknown is left out.
+/// percentile needs it. Skips jobs with an unknown host path.
 #[must_use]
 pub fn check(profile: &Profile, measure: Nanos, seed: Seed) -> Vec<Check> {
     profile.acceptance.iter().flat_map(|job| check_job(profile, job, measure, seed)).collect()
 }
 
-/// The same of one job; jobs are independent of each other.
+/// The same for one job; jobs are independent of each other.
 #[must_use]
 pub fn check_job(profile: &Profile, job: &Acceptance, measure: Nanos, seed: Seed) -> Vec<Check> {
     let Some(host) = HostModel::named(&job.host) else { return Vec::new() };
@@ -214,7 +214,7 @@ fn run_job(
     let reads = job.read_share == Share::ALL && alone;
     let measure = match reads {
         true => measure,
-        // What comes by a schedule meets what is there already: it needs samples alone.
+        // Scheduled operations meet an existing load: only samples matter.
         false if job.rate.is_some() => measure.max(SCHEDULED_MIN),
         false => measure.max(WRITES_MIN),
     };
@@ -266,8 +266,8 @@ fn run_job(
     run_job(profile, job, host, (measure * factor).min(MEASURE_MAX), seed)
 }
 
-/// What a recording says of a metric that [`Acceptance::published`] names, by response times or, as some
-/// sources have it, `from_submission`.
+/// The value of a metric named in [`Acceptance::published`], by response times or, as some sources have it,
+/// from submission.
 pub fn predicted(metric: &str, recording: &Recording, from_submission: bool) -> Option<f64> {
     let (metric, class) = match metric.split_once(" of ") {
         Some((metric, "reads")) => (metric, Some(OpClass::Read)),

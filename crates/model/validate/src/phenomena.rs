@@ -1,5 +1,5 @@
-//! What several jobs together show of a device: how it takes mixes, how latency grows with load, what a
-//! used drive loses; each as one number.
+//! What several jobs together show of a device: its response to mixes, the growth of latency with load, the
+//! loss of rate on a used drive; each as one number.
 //!
 //! Invariant: pure; same profile and seed, same numbers.
 
@@ -21,7 +21,7 @@ const MIX_THREADS: u32 = 16;
 /// Requests of a probe that drives the device without a host.
 const PROBES: u64 = 20_000;
 
-/// Everything that `profile` says several jobs must show, computed.
+/// Computes every published phenomenon of `profile`.
 #[must_use]
 pub fn check_phenomena(profile: &Profile, seed: Seed) -> Vec<Check> {
     let shown = Phenomena { profile, seed, mixes: OnceCell::new(), cliff: OnceCell::new() };
@@ -47,7 +47,7 @@ pub const GROWTH: &str = "growth";
 /// Host path of the published growths.
 const GROWTH_HOST: &str = "ext4-psync";
 
-/// The job that a published growth speaks of, with `in_flight` operations.
+/// The job of a published growth of latency, with `in_flight` operations.
 #[must_use]
 pub fn growth_shape(in_flight: u64) -> JobShape {
     JobShape {
@@ -82,14 +82,14 @@ pub fn check_growth(profile: &Profile, seed: Seed) -> Option<CheckedFigure> {
 struct Phenomena<'a> {
     profile: &'a Profile,
     seed: Seed,
-    /// `[share of reads in tenths]`: the mixed sweep, once it was asked for.
+    /// `[share of reads in tenths]`: the sweep over mixes, computed on first use.
     mixes: OnceCell<Vec<Recording>>,
-    /// What overwriting a filled drive does to its rate, once it was asked for.
+    /// The write cliff of a filled drive, computed on first use.
     cliff: OnceCell<Cliff>,
 }
 
 impl Phenomena<'_> {
-    /// The number, and what to call it.
+    /// The number, and its name.
     fn number(&self, kind: PhenomenonKind) -> (&'static str, f64) {
         match kind {
             PhenomenonKind::MixIopsRatio => {
@@ -205,7 +205,7 @@ impl Phenomena<'_> {
         growth(&points).unwrap_or(f64::NAN)
     }
 
-    /// When requests finish that are submitted at once to an idle device.
+    /// Completion times of requests submitted at once to an idle device.
     fn burst(&self, offsets: impl Iterator<Item = u64>) -> Vec<Nanos> {
         let mut device = Model::new(self.profile, Condition::Steady, self.seed);
         for (id, offset) in offsets.enumerate() {
@@ -275,7 +275,7 @@ fn mean_gap(recording: &Recording) -> f64 {
     (read - write).abs() / read.max(write)
 }
 
-/// NaN where there are too few operations.
+/// NaN with too few operations.
 fn percentile(recording: &Recording, p: f64) -> f64 {
     let total = recording.total(None);
     estimate::percentile(&total.latency, total.missed, p).map_or(f64::NAN, |e| e.value)

@@ -1,11 +1,9 @@
-//! What a prediction is worth: the error of the model on published figures that no constant has seen, at jobs
-//! like the one that is predicted.
+//! Expected error of a prediction: the model's error on held-out published figures, at similar jobs.
 //!
-//! Like means: the same metric, the same kind (reads, writes, or a mix that differs by at most a fifth of
-//! all operations), order, state of the device, durability and host path; sizes within twice, operations in
-//! flight within four times (of a schedule: its rate within twice), writes next to it within twice. Figures
-//! that were fitted say that there was a fit, not how good it is. Invariant: one definition, for terminal,
-//! page, JSON and documents.
+//! Similar means: the same metric, the same kind (reads, writes, or a mix whose read share differs by at most
+//! a fifth), order, state of the device, durability and host path; sizes within a factor of two, queue depths
+//! within four (of a schedule: its rate within two), background writes within two. Fitted figures show that
+//! there was a fit, not how good it is. Invariant: one definition, for terminal, page, JSON and documents.
 
 use device::{Acceptance, Condition, Durable, Evidence, JobPattern};
 use serde::{Deserialize, Serialize};
@@ -13,7 +11,7 @@ use units::Share;
 
 use sim::HostModel;
 
-/// What matters of a block job for which published figures speak of it.
+/// The properties of a block job that decide which published figures apply to it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobShape {
@@ -27,7 +25,7 @@ pub struct JobShape {
     pub block_bytes: u64,
     /// Operations in flight, of all threads together.
     pub in_flight: u64,
-    /// The device was not written before, or in order alone.
+    /// The device was not written before, or only sequentially.
     pub fresh: bool,
     /// A flush after each write, or each write forced; how, in a word; empty for neither.
     pub durable: String,
@@ -64,7 +62,7 @@ impl JobShape {
         }
     }
 
-    /// Whether a figure of `self` says something of `other`.
+    /// Whether a figure of `self` applies to `other`.
     #[must_use]
     pub fn is_near(&self, other: &Self) -> bool {
         const MIX_APART: f64 = 20.0;
@@ -74,7 +72,7 @@ impl JobShape {
         let within = |a: u64, b: u64, times: u64| {
             a <= b.saturating_mul(times) && b <= a.saturating_mul(times)
         };
-        // Of a schedule, how many are in flight follows from the rate.
+        // In an open loop the number in flight follows from the rate.
         let load = match (self.offered, other.offered) {
             (0, 0) => within(self.in_flight, other.in_flight, 4),
             (a, b) => within(a, b, 2),
@@ -89,7 +87,7 @@ impl JobShape {
     }
 }
 
-/// A published figure with what the model gives for it.
+/// A published figure with its prediction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckedFigure {
@@ -97,16 +95,16 @@ pub struct CheckedFigure {
     pub shape: JobShape,
     /// `IOPS`, `MB/s`, `mean`, `p99` and so on.
     pub metric: String,
-    /// What the figure is to the model.
+    /// How the figure relates to the model: fitted or held out.
     pub evidence: Evidence,
     /// `predicted / published - 1`.
     pub error: f64,
 }
 
-/// What a prediction is worth.
+/// Expected error of a prediction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PredictionError {
-    /// The model was checked at such jobs against figures that no constant has seen.
+    /// The model was tested at such jobs against held-out figures.
     HeldOut {
         /// Median absolute error.
         median: f64,
@@ -119,19 +117,19 @@ pub enum PredictionError {
     },
     /// Constants were chosen with figures of such jobs; how far off it is elsewhere is not known.
     Fit,
-    /// The submitting thread sets the number: it says nothing of the device.
+    /// The submitting thread is the bottleneck: the number says nothing about the device.
     HostBound,
-    /// Nothing is published of such jobs.
+    /// Nothing is published about such jobs.
     NotValidated,
 }
 
-/// Held-out figures from which on their worst is taken for the error that is to be expected.
+/// Held-out figures required to take the worst of them as the expected error.
 pub const FIGURES_MIN: u32 = 3;
-/// From here on a one-sided error is stated as known.
+/// Size from which on a one-sided error is stated as known.
 const KNOWN_OFF: f64 = 0.20;
 
 impl PredictionError {
-    /// What `figures` say of `metric` at `shape`.
+    /// The expected error of `metric` at `shape`, from `figures`.
     #[must_use]
     pub fn of(figures: &[CheckedFigure], shape: &JobShape, metric: &str) -> Self {
         let near = || figures.iter().filter(|one| one.metric == metric && one.shape.is_near(shape));

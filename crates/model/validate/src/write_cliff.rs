@@ -1,8 +1,9 @@
-//! What overwriting does to the rate of a flash drive that was filled in order, or erased, minute by minute.
+//! Write cliff: the rate of a flash drive under random overwrites, minute by minute, after a sequential fill
+//! or an erase.
 //!
-//! A drive that is smaller by a number, with the same planes, does the same in as much less time
-//! (collection goes by shares of the drive), so a small one is run and its times are multiplied. Invariant:
-//! pure.
+//! A drive scaled down by a factor, with the same planes, behaves the same in proportionally less time
+//! (garbage collection depends on shares of the drive), so a small one is simulated and its times are
+//! multiplied. Invariant: pure.
 
 use device::{Condition, Model, Profile};
 use stats::Timeline;
@@ -11,19 +12,19 @@ use workload::{BlockGroup, BlockPlan};
 
 use sim::{BlockPath, HostModel, run};
 
-/// The drive is made so much smaller.
+/// Factor by which the drive is scaled down.
 const SMALLER: u64 = 256;
-/// Minutes that are looked at.
+/// Minutes simulated.
 const MINUTES: u64 = 60;
 /// Submitting threads, and operations in flight of each.
 const WRITERS: (u32, u32) = (4, 128);
-/// A rate below this share of the first one has fallen.
+/// Share of the initial rate below which the rate has fallen.
 const FALLEN: f64 = 2.0 / 3.0;
 
-/// What happened to the rate.
+/// The fall of the rate.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cliff {
-    /// Seconds until it had fallen; as many as were looked at if it did not.
+    /// Seconds until the fall; the simulated time if there was none.
     pub fall: f64,
     /// Lowest rate of a minute, operations per second.
     pub dip: f64,
@@ -33,7 +34,7 @@ pub(crate) struct Cliff {
     pub hump_at: f64,
 }
 
-/// Runs random 4 KiB writes over the whole drive.
+/// Simulates random 4 KiB writes over the whole drive.
 pub(crate) fn cliff(profile: &Profile, condition: Condition, seed: Seed) -> Cliff {
     let minute = Nanos(60_000_000_000 / SMALLER);
     let measure = minute * MINUTES;
@@ -57,7 +58,7 @@ pub(crate) fn cliff(profile: &Profile, condition: Condition, seed: Seed) -> Clif
     of_rates(&rates, step * SMALLER as f64)
 }
 
-/// The same of rates each `step` seconds, six a minute.
+/// The same from rates every `step` seconds, six per minute.
 fn of_rates(rates: &[f64], step: f64) -> Cliff {
     let first = rates.first().copied().unwrap_or(0.0);
     let fall = rates.iter().position(|rate| *rate < first * FALLEN).unwrap_or(rates.len());

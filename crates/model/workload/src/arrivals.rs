@@ -1,9 +1,9 @@
 //! When operations are due: closed loop with think time, or an open-loop schedule.
 //!
-//! An open-loop schedule is fixed beforehand and does not wait for completions: what comes late is late,
-//! and response time counts from when it was due. Invariants: arrivals of several clients at a constant
-//! rate interleave evenly unless they are asked to fire in phase; times are computed from the number of the
-//! arrival, so that they do not drift; Poisson gaps are never truncated to coarse units.
+//! An open-loop schedule is fixed in advance and does not wait for completions: late operations stay late,
+//! and response time counts from when they were due. Invariants: arrivals of several clients at a constant
+//! rate interleave evenly unless they are asked to be in phase; times are computed from the number of the
+//! arrival, so they do not drift; Poisson gaps are never truncated to coarse units.
 
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -11,10 +11,10 @@ use units::{Nanos, Rate};
 
 use crate::ClientIndex;
 
-/// How operations come to be due.
+/// When operations are due.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Arrivals {
-    /// Each slot issues again when its operation has completed and `think` has passed.
+    /// Each slot issues again `think` after its operation completed.
     Closed {
         /// Pause after each completion.
         think: Nanos,
@@ -23,14 +23,14 @@ pub enum Arrivals {
     Open(OpenLoop),
 }
 
-/// A schedule of arrivals, those of all clients together.
+/// A schedule of arrivals, for all clients together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenLoop {
     /// How arrivals lie in time.
     pub spacing: Spacing,
     /// The rate, and its later changes: in order of time, the first from zero. Not empty.
     pub rates: Vec<RateStep>,
-    /// Operations that are due at once, at least 1; the rate still counts operations.
+    /// Operations due at once, at least 1; the rate still counts operations.
     pub burst: u32,
 }
 
@@ -48,7 +48,7 @@ pub struct RateStep {
 pub enum Spacing {
     /// Evenly; those of several clients interleave.
     Constant,
-    /// Evenly, and those of all clients at the same instants, as Aerospike ACT's threads do.
+    /// Evenly, all clients at the same instants, as Aerospike ACT's threads do.
     InPhase,
     /// Independent: exponential gaps.
     Poisson,
@@ -80,14 +80,14 @@ impl Arrivals {
 pub(crate) struct Schedule {
     spacing: Spacing,
     burst: u32,
-    /// Rates, each with the position that is reached when it begins.
+    /// Rates, each with the position at which it begins.
     steps: Vec<(f64, RateStep)>,
     /// Place in `steps` of the next arrival.
     step: usize,
     client: ClientIndex,
     /// Bursts of this client so far.
     bursts: u64,
-    /// Operations of the current burst that are still to come.
+    /// Remaining operations of the current burst.
     in_burst: u32,
     /// Position of the last burst of Poisson arrivals.
     position: f64,
@@ -163,12 +163,12 @@ impl Schedule {
             let after = (position - start) * 1e9 / step.per_second;
             Nanos(step.from.get().saturating_add(after as u64))
         } else {
-            // A pause that lasts: nothing more is due.
+            // A rate of 0 until the end: nothing more is due.
             Nanos::MAX
         };
     }
 
-    /// Arrivals that were due before `end` and are still to come; beyond a million those that the rates give.
+    /// Remaining arrivals that were due before `end`; beyond a million estimated from the rates.
     pub fn missed(&self, end: Nanos, random: &mut Xoshiro256PlusPlus) -> u64 {
         const COUNTED: u64 = 1_000_000;
         let mut rest = self.clone();

@@ -1,9 +1,9 @@
 //! Block workloads: reads, writes and flushes, closed loop or open.
 //!
 //! Invariants: never more than `queue_depth` operations in flight; every operation lies inside the span and
-//! on one device; nothing is issued when it is over; a flush is issued when every earlier write of the
-//! client has completed, and nothing is issued until it has. In an open loop an operation that finds no
-//! room is issued late, with its intended time kept.
+//! on one device; nothing is issued after the end; a flush is issued when every earlier write of the client
+//! has completed, and nothing is issued until it has. In an open loop an operation that finds no free slot is
+//! issued late, with its intended time kept.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ use crate::{
 pub enum Pattern {
     /// Drawn again each time.
     Random(Offsets),
-    /// After the last one, each client from its own part of the span on.
+    /// Sequential, each client starting in its own part of the span.
     Sequential,
 }
 
@@ -34,7 +34,7 @@ impl Pattern {
 /// One block operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockOp {
-    /// What it does.
+    /// Class of the operation.
     pub class: OpClass,
     /// First byte.
     pub offset: u64,
@@ -55,7 +55,7 @@ impl Operation for BlockOp {
     }
 }
 
-/// What every client of a group does.
+/// The plan of every client of a group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BlockPlan {
     /// Where blocks lie.
@@ -70,7 +70,7 @@ pub struct BlockPlan {
     pub span: Bytes,
     /// Devices that lie one behind the other in the span, each with an equal part; at least 1.
     pub devices: u32,
-    /// Operations each client keeps in flight at most.
+    /// Maximum operations in flight per client.
     pub queue_depth: u32,
     /// When operations are due.
     pub arrivals: Arrivals,
@@ -78,12 +78,12 @@ pub struct BlockPlan {
     pub sync_every: u32,
     /// Each write is on the medium when it ends.
     pub dsync: bool,
-    /// Recorded apart, as what continues next to the operations of interest.
+    /// Recorded separately, as background load.
     pub background: bool,
-    /// Each client keeps to a part of the span of its own, and has no two operations on one block in
-    /// flight, so that what a read must give is known.
+    /// Each client keeps to its own part of the span, with at most one operation in flight per block, so that
+    /// the expected data of a read are known.
     pub exclusive: bool,
-    /// Operations of all clients together after which they are finished; flushes do not count.
+    /// Total operations of all clients; flushes do not count.
     pub operations: Option<u64>,
     /// When it is over.
     pub until: Until,
@@ -133,25 +133,25 @@ impl BlockPlan {
         self.span.get() / u64::from(self.devices.max(1))
     }
 
-    /// Places on all devices at which an operation of the largest size fits.
+    /// Positions on all devices that fit an operation of the largest size.
     #[must_use]
     pub fn sites(&self) -> u64 {
         self.sites_a_device().saturating_mul(u64::from(self.devices.max(1)))
     }
 
-    /// Places on one device at which an operation of the largest size fits.
+    /// Positions on one device that fit an operation of the largest size.
     fn sites_a_device(&self) -> u64 {
         let room = self.device_bytes().checked_sub(u64::from(self.sizes.largest()));
         room.map_or(0, |room| room / self.alignment.get().max(1) + 1)
     }
 }
 
-/// Redraws of a block that has an operation in flight, before waiting for completions.
+/// Redraws of a block with an operation in flight before waiting for a completion.
 const REDRAWS: u32 = 64;
 /// No block: a slot without an operation, or with a flush.
 const NOWHERE: u64 = u64::MAX;
 
-/// One client. Made from (plan, seed, client).
+/// One client, made from (plan, seed, client).
 #[derive(Debug, Clone)]
 pub struct BlockClient {
     plan: BlockPlan,
@@ -159,14 +159,14 @@ pub struct BlockClient {
     /// First site that this client may draw; the sampler counts from there.
     first_site: u64,
     sites_a_device: u64,
-    /// Sequential: where the next operation starts, and the bounds in which it goes round.
+    /// Sequential: start of the next operation, and the bounds within which it wraps.
     cursor: u64,
     bounds: (u64, u64),
     /// A random word below this reads; `None` when every operation reads.
     read_below: Option<u64>,
-    /// Slots without an operation, and from when on they may have one; in order of that time.
+    /// Free slots, and when they may be used; in order of that time.
     free: VecDeque<(Nanos, OpId)>,
-    /// `[slot]`: the block that its operation is on; kept for exclusive plans only.
+    /// `[slot]`: block of its operation; only in exclusive plans.
     busy: Vec<u64>,
     think: Nanos,
     schedule: Option<Schedule>,
@@ -260,7 +260,7 @@ impl BlockClient {
         offset
     }
 
-    /// The next read or write; `None` when every block drawn has an operation in flight.
+    /// The next read or write; `None` when every drawn block has an operation in flight.
     fn next_op(&mut self) -> Option<BlockOp> {
         let length = self.plan.sizes.draw(&mut self.random);
         let mut offset = self.place(length);
@@ -285,7 +285,7 @@ impl BlockClient {
         self.free.len() < self.plan.queue_depth as usize
     }
 
-    /// Issues the flush that is due, as soon as nothing is in flight.
+    /// Issues a due flush as soon as nothing is in flight.
     fn sync_step(&mut self, now: Nanos) -> Step<BlockOp> {
         if self.in_flight() {
             return Step::WaitCompletion;
@@ -540,7 +540,7 @@ mod tests {
         }
     }
 
-    /// A flush that overtakes its writes would promise what is not there.
+    /// A flush that overtakes its writes would acknowledge data that is not durable.
     #[test]
     fn a_flush_waits_for_its_writes_and_holds_the_next() {
         let mut client =

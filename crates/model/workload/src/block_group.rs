@@ -1,15 +1,15 @@
-//! Block clients that do the same, as a job asks for them.
+//! Identical block clients, as a job asks for them.
 
 use units::{Seed, Share};
 
 use crate::{BlockClient, BlockPlan, Client, ClientIndex};
 
-/// Block clients that do the same.
+/// Identical block clients.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BlockGroup {
-    /// What each client does.
+    /// The plan of each client.
     pub plan: BlockPlan,
-    /// Number of clients, each with a thread of its own on io_uring.
+    /// Number of clients, each with its own thread on io_uring.
     pub clients: u32,
     /// io_uring: completions to wait for at once, at least 1.
     pub batch: u32,
@@ -26,7 +26,7 @@ impl BlockGroup {
         Self { plan, clients: 1, batch: 1, random_payload: Share::ALL, recorded: true }
     }
 
-    /// Its clients, each from a stream of its own.
+    /// Its clients, each with its own random stream.
     #[must_use]
     pub fn clients(&self, seed: Seed) -> Vec<Client<BlockClient>> {
         let of = self.clients;

@@ -1,6 +1,6 @@
-//! Clients as drivers take them: a workload, and how its operations are recorded.
+//! Clients for drivers: a workload, and how its operations are recorded.
 //!
-//! Invariant: measured and predicted trials of one job have the same clients.
+//! Invariant: measured and predicted trials of a job have the same clients.
 
 use crate::OpClass;
 
@@ -8,24 +8,24 @@ use crate::OpClass;
 pub trait Operation: Copy {
     /// The class that it is recorded under.
     fn class(&self) -> OpClass;
-    /// Byte offset, record or row: what is kept of an operation that failed.
+    /// Byte offset, record or row: kept of a failed operation.
     fn position(&self) -> u64;
 }
 
 /// One client of a trial.
 #[derive(Debug, Clone)]
 pub struct Client<W> {
-    /// What it does.
+    /// Its workload.
     pub workload: W,
     /// Classes of its operations.
     pub classes: Vec<OpClass>,
-    /// Operations are due by a schedule, so that service times are kept as well.
+    /// Operations follow a schedule, so service times are kept as well.
     pub open_loop: bool,
     /// Whether its operations are recorded at all.
     pub recorded: bool,
 }
 
-/// Which client of how many.
+/// Number of a client, and of all clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientIndex {
     /// From 0.
@@ -35,7 +35,7 @@ pub struct ClientIndex {
 }
 
 impl ClientIndex {
-    /// This client's part of `whole`, as its first and the one after its last.
+    /// This client's part of `whole`: its first element and the one after its last.
     pub(crate) fn part(self, whole: u64) -> (u64, u64) {
         let at = |index: u32| {
             let share = u128::from(whole) * u128::from(index) / u128::from(self.of.max(1));

@@ -1,8 +1,7 @@
-//! Key-value workloads: what one client does to the records of a database.
+//! Key-value workloads: one client's operations on the records of a database.
 //!
-//! Invariants: one operation in flight a client; a value is a pure function of its key and generation, so
-//! any reader can check what it got; a client that inserts has record numbers of its own, beyond the loaded
-//! ones.
+//! Invariants: one operation in flight per client; a value is a pure function of its key and generation, so
+//! any reader can verify it; a client that inserts has its own record numbers, beyond the loaded ones.
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -15,14 +14,14 @@ use crate::{
     Workload,
 };
 
-/// What is done to one record, or from one record on.
+/// An operation on one record, or from one record on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KvAction {
     /// Look it up.
     Get,
-    /// Write it, whether or not it is there.
+    /// Writes a record, existing or not.
     Put,
-    /// Write one that was never there.
+    /// Writes a record that never existed.
     Insert,
     /// Look it up, then write it.
     Update,
@@ -39,13 +38,13 @@ pub enum KvAction {
 pub enum KvKeys {
     /// Drawn.
     Drawn(Offsets),
-    /// One after the other, from the first; the client ends (or, with scans, begins again) at the last.
+    /// In key order from the first; at the last the client ends (or, with scans, starts over).
     InOrder,
     /// As YCSB's "latest": Zipf over age, the youngest first.
     Latest,
 }
 
-/// What a client does.
+/// Role of a client.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KvRole {
     /// Two actions and their weights, the first above 0.
@@ -54,9 +53,9 @@ pub struct KvRole {
     pub keys: KvKeys,
     /// It continues next to the clients of interest.
     pub background: bool,
-    /// When operations are due: those of all clients that share them. A closed loop has no pauses here.
+    /// Arrivals of all clients that share the schedule. A closed loop has no think time here.
     pub arrivals: Arrivals,
-    /// Which of those clients this is, and of how many.
+    /// Number of this client among those, and how many there are.
     pub place: ClientIndex,
     /// Operations after which it ends.
     pub operations: Option<u64>,
@@ -88,7 +87,7 @@ impl KvRole {
         classes
     }
 
-    /// Looks records up.
+    /// Looks up records.
     pub const READER: Self = Self::of(KvAction::Get);
     /// Overwrites existing records, one a transaction.
     pub const WRITER: Self = Self::of(KvAction::Put);
@@ -99,11 +98,11 @@ impl KvRole {
 pub struct KvOp {
     /// Class that it is recorded under.
     pub class: OpClass,
-    /// What is done.
+    /// The operation.
     pub action: KvAction,
     /// Number of the record.
     pub record: u64,
-    /// Generation to write; 0 is what the load wrote. Unused by lookups.
+    /// Generation to write; 0 is the load's. Unused by lookups.
     pub generation: u64,
 }
 
@@ -118,14 +117,14 @@ impl Operation for KvOp {
     }
 }
 
-/// What every client of a key-value trial shares.
+/// What all clients of a key-value trial share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvPlan {
     /// Records in the database, at least 1.
     pub records: u64,
     /// When it is over.
     pub until: Until,
-    /// Clients in all, so that inserts of each have numbers of their own.
+    /// Number of clients, so that each has its own numbers for inserts.
     pub clients: u32,
 }
 
@@ -142,7 +141,7 @@ pub struct KvClient {
     inserted: u64,
     in_flight: bool,
     schedule: Option<Schedule>,
-    /// Of the schedule, so that a rate does not change which records are drawn.
+    /// Random numbers of the schedule alone, so that the rate does not change which records are drawn.
     gaps: Xoshiro256PlusPlus,
     random: Xoshiro256PlusPlus,
 }
@@ -170,7 +169,7 @@ impl KvClient {
         (0..).zip(roles).map(client).collect()
     }
 
-    /// Client number `index` of a trial; each draws from a stream of its own.
+    /// Client number `index` of a trial; each has its own random stream.
     #[must_use]
     pub fn new(plan: KvPlan, role: KvRole, seed: Seed, index: u32) -> Self {
         let writes =
@@ -220,7 +219,7 @@ impl KvClient {
             KvKeys::InOrder => self.issued % self.plan.records,
             KvKeys::Drawn(_) => self.keys.draw(&mut self.random),
             KvKeys::Latest => {
-                // Of the inserted records a client knows its own; the others are as old.
+                // A client knows which records it inserted; others are assumed to be as many.
                 let age = self.keys.draw(&mut self.random);
                 match self.inserted.checked_sub(age + 1) {
                     Some(count) => self.own(count),
@@ -246,7 +245,7 @@ impl KvClient {
             action = KvAction::Scan(1 + uniform(&mut self.random, u64::from(most.max(1))) as u32);
         }
         let class = class_of(action);
-        // What fills a database writes the first generation, as a load does.
+        // Filling a database writes the first generation, as a load does.
         let fills = action == KvAction::Insert || self.role.keys == KvKeys::InOrder;
         if class == OpClass::Write && !fills {
             self.generation += 1;
@@ -281,7 +280,7 @@ impl Workload for KvClient {
             return Step::Finished;
         }
         if due > now {
-            // Nothing is due before the end: the client waits for that.
+            // Nothing is due before the end: the client waits until then.
             return Step::WaitUntil(due.min(self.plan.until.due));
         }
         // Late or not, response time counts from when it was due.

@@ -1,7 +1,7 @@
 //! Several clients of one thread as one workload: each has a lane, with one operation in flight.
 //!
-//! A thread that serves several connections is driven like one that serves one. Lanes are asked in the
-//! order in which they became ready.
+//! A thread that serves several connections is driven like one that serves one. Lanes are asked in the order
+//! in which they became ready.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use crate::{Client, Issue, OpClass, OpId, Operation, Outcome, Step, Workload};
 pub struct LaneOp<Op> {
     /// Number of the lane, from 0.
     pub lane: u32,
-    /// What its client issued.
+    /// The operation of its client.
     pub op: Op,
 }
 
@@ -28,16 +28,16 @@ impl<Op: Operation> Operation for LaneOp<Op> {
     }
 }
 
-/// What a lane waits for.
+/// State of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lane {
     /// In the queue of those that are asked next.
     Ready,
-    /// Nothing before this instant.
+    /// Waits until this instant.
     Until(Nanos),
     /// Its operation, by its client's name for it.
     InFlight(OpId),
-    /// Nothing any more.
+    /// Finished.
     Idle,
 }
 
@@ -52,7 +52,7 @@ pub struct Lanes<W> {
 }
 
 impl<W: Workload> Lanes<W> {
-    /// The clients of a thread as one; they are recorded alike, as the first is.
+    /// The clients of a thread as one; all are recorded like the first.
     ///
     /// # Panics
     /// Without a client.
@@ -73,7 +73,7 @@ impl<W: Workload> Lanes<W> {
         Client { workload, classes, open_loop, recorded }
     }
 
-    /// Lanes whose instant has come are ready; returns the next instant of the others.
+    /// Makes the lanes ready whose instant has come; returns the next instant of the others.
     fn wake(&mut self, now: Nanos) -> Option<Nanos> {
         let mut next: Option<Nanos> = None;
         if self.waiting == 0 {

@@ -1,8 +1,8 @@
 //! Workloads as state machines without I/O.
 //!
 //! A workload says "issue this now", "wait until then" or "finished", and is notified of completions. The
-//! same code is driven by io_uring on a real disk, by a real database engine, and by virtual time
-//! ([`Workload`] is the seam).
+//! same code drives io_uring on a real disk, a real database engine, and virtual time ([`Workload`] is the
+//! interface).
 //!
 //! Invariants: no clock, no I/O, no allocation after construction; the same seed gives the same operations.
 
@@ -38,12 +38,12 @@ pub use values::{KEY_DIGITS, ValueShape, Values, write_key};
 
 use units::Nanos;
 
-/// What an operation does, as far as recording is concerned.
+/// Class of an operation, for recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OpClass {
-    /// Takes data out: a block read, a key lookup.
+    /// Reads data: a block read, a key lookup.
     Read,
-    /// Puts data in: a block write, an update with its commit.
+    /// Writes data: a block write, an update with its commit.
     Write,
     /// Makes earlier writes durable: fdatasync, a device flush.
     Sync,
@@ -98,7 +98,7 @@ impl OpClass {
     /// Number of classes.
     pub const COUNT: usize = 20;
 
-    /// The SQL statements among them, in the order in which a transaction has them.
+    /// The SQL statements among them, in their order within a transaction.
     pub const STATEMENTS: [Self; 11] = [
         Self::Begin,
         Self::PointSelect,
@@ -142,29 +142,29 @@ impl OpClass {
         }
     }
 
-    /// Whether operations of it may be summed with those of others that say so too: block reads and
-    /// writes, lookups and updates; of SQL the whole transactions, not again their parts.
+    /// Whether it counts in totals: block reads and writes, lookups and updates, whole SQL transactions, but
+    /// not their parts again.
     #[must_use]
     pub const fn is_whole(self) -> bool {
         matches!(self, Self::Read | Self::Write | Self::Transaction)
     }
 
-    /// Whether operations of the class come by a schedule where there is one; flushes follow writes,
-    /// statements their transaction.
+    /// Whether operations of the class are scheduled by themselves; flushes follow writes, statements their
+    /// transaction.
     #[must_use]
     pub const fn is_due_by_itself(self) -> bool {
         self.is_whole() || matches!(self, Self::BackgroundRead | Self::BackgroundWrite)
     }
 }
 
-/// Names one operation in flight: unique among those of one client that are not completed.
+/// Identifies an operation in flight, among those of one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OpId(pub u32);
 
 /// How an operation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// As asked.
+    /// Success.
     Done,
     /// With this operating-system error number.
     Failed(i32),
@@ -177,32 +177,32 @@ pub enum Outcome {
 pub struct Issue<Op> {
     /// Its name until it completes.
     pub id: OpId,
-    /// What to do.
+    /// The operation.
     pub op: Op,
-    /// When the client meant to issue it; response time counts from here.
+    /// When it was due; response time counts from here.
     pub intended: Nanos,
 }
 
-/// What a workload wants next.
+/// A workload's next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step<Op> {
     /// Issue this operation now.
     Issue(Issue<Op>),
     /// Nothing before this instant; ask again then (or after a completion).
     WaitUntil(Nanos),
-    /// Nothing before something completes.
+    /// Nothing before an operation completes.
     WaitCompletion,
-    /// Nothing any more; every operation has completed.
+    /// Finished; every operation has completed.
     Finished,
 }
 
 /// Until when clients work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Until {
-    /// Nothing is due from here on; closed loops issue nothing from here on.
+    /// Nothing is due from here on; closed loops stop issuing.
     pub due: Nanos,
-    /// What was due before and found no room is issued until here: how late it was would not be known
-    /// otherwise. Not before `due`.
+    /// Operations that were due earlier and found no free slot are issued until here: otherwise their
+    /// lateness would be unknown. Not before `due`.
     pub issue: Nanos,
 }
 
@@ -213,7 +213,7 @@ impl From<Nanos> for Until {
 }
 
 impl Until {
-    /// Whether nothing that is due at `due` is issued at `now`.
+    /// Whether an operation due at `due` is too late to be issued at `now`.
     #[inline]
     #[must_use]
     pub fn is_over(&self, now: Nanos, due: Nanos) -> bool {
@@ -223,20 +223,20 @@ impl Until {
 
 /// One client's stream of operations.
 pub trait Workload {
-    /// What this workload issues.
+    /// Type of its operations.
     type Op: Operation;
 
-    /// What to do at `now`. Call again until it no longer says [`Step::Issue`]. Costs nanoseconds.
+    /// The step at `now`. Call again until it no longer returns [`Step::Issue`]. Costs nanoseconds.
     fn next(&mut self, now: Nanos) -> Step<Self::Op>;
 
     /// Operations that were due before the end, and before `until`, when the trial stopped, and were never
-    /// issued; 0 in a closed loop. Asked of every client once all of them have ended; the sum over the
-    /// clients is the trial's.
+    /// issued; 0 in a closed loop. Asked of every client once all have ended; the sum over the clients is the
+    /// trial's.
     fn missed(&mut self, until: Nanos) -> u64 {
         let _ = until;
         0
     }
 
-    /// Tells that operation `id` ended at `now`. Each issued operation is reported exactly once.
+    /// Reports that operation `id` ended at `now`. Called exactly once for each issued operation.
     fn completed(&mut self, id: OpId, outcome: Outcome, now: Nanos);
 }

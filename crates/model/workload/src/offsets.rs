@@ -1,8 +1,8 @@
-//! Which block of a span is addressed: uniform, Zipf, hot spot or Gaussian.
+//! Distribution of addressed blocks over a span: uniform, Zipf, hot spot or Gaussian.
 //!
-//! Invariants: every draw lies inside the span; a draw allocates nothing and takes constant time, so a
-//! device of any size costs no table. Hot blocks of a Zipf distribution are scattered over the span by a
-//! permutation, as records of a database are; those of a hot spot and of a Gaussian lie together.
+//! Invariants: every draw lies inside the span; a draw allocates nothing and takes constant time, without
+//! tables for large devices. Hot blocks of a Zipf distribution are scattered over the span by a permutation,
+//! as records of a database are; those of a hot spot and of a Gaussian are contiguous.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,7 +34,7 @@ pub enum Offsets {
         /// Share of the span.
         space: Share,
     },
-    /// Normal around the middle of the span; what falls outside is drawn again.
+    /// Normal around the middle of the span; values outside are redrawn.
     Gaussian {
         /// Standard deviation as a share of the span.
         deviation: Share,
@@ -106,7 +106,7 @@ pub(crate) struct Sampler {
 #[derive(Debug, Clone)]
 enum Kind {
     Uniform,
-    /// `multiplier` has no factor in common with the number of sites.
+    /// `multiplier` and the number of sites are coprime.
     Zipf {
         ranks: Zipf<f64>,
         multiplier: u64,
@@ -122,8 +122,8 @@ enum Kind {
 }
 
 impl Sampler {
-    /// A sampler over `sites` sites, at least one. A Zipf exponent that is no positive number, or an
-    /// empty hot spot, makes it uniform; study validation refuses both.
+    /// A sampler over `sites` sites, at least one. A Zipf exponent that is not positive, or an empty hot
+    /// spot, makes it uniform; study validation rejects both.
     pub fn new(offsets: Offsets, sites: u64) -> Self {
         let kind = match offsets {
             Offsets::Uniform => Kind::Uniform,
@@ -186,7 +186,7 @@ pub(crate) fn uniform(random: &mut Xoshiro256PlusPlus, below: u64) -> u64 {
     ((u128::from(random.next_u64()) * u128::from(below)) >> 64) as u64
 }
 
-/// A number near the golden section of `sites` that has no factor in common with it.
+/// A number coprime to `sites`, near its golden section.
 fn coprime(sites: u64) -> u64 {
     let mut candidate = ((sites as f64 * 0.618_033_988_75) as u64).max(1);
     let common = |mut a: u64, mut b: u64| {

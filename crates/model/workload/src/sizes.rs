@@ -1,4 +1,4 @@
-//! How many bytes an operation moves: one size, or a mix of sizes.
+//! Bytes per operation: one size, or a mix of sizes.
 //!
 //! Invariant: never empty; every size fits 32 bits.
 

@@ -1,9 +1,9 @@
-//! SQL transactions as sysbench's OLTP scripts have them, statement for statement.
+//! SQL transactions of sysbench's OLTP scripts, statement for statement.
 //!
-//! Two dialects: `oltp.lua` of sysbench 0.5 (one table a transaction) and the `oltp_*.lua` of 1.0 (the
-//! table drawn again for each kind of statement). Invariants: one statement in flight a client; the order
-//! of statements is fixed inside a transaction; a transaction that the server gave up begins again, and its
-//! time continues.
+//! Two dialects: `oltp.lua` of sysbench 0.5 (one table per transaction) and the `oltp_*.lua` of 1.0 (the
+//! table drawn again for each kind of statement). Invariants: one statement in flight per client; the order
+//! of statements in a transaction is fixed; a transaction rolled back by the server is retried, and its time
+//! continues.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,14 +35,14 @@ pub enum SqlDialect {
 
 units::words!(SqlDialect { Sysbench05 => "0.5", Sysbench10 => "1.0" });
 
-/// Statements of a transaction by kind, in the order in which they are sent.
+/// Number of statements of each kind in a transaction, in the order in which they are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SqlMix {
-    /// `BEGIN` and `COMMIT` around them.
+    /// With `BEGIN` and `COMMIT`.
     pub transaction: bool,
     /// Rows by primary key.
     pub point_selects: u32,
-    /// Ranges as they are.
+    /// Plain range queries.
     pub simple_ranges: u32,
     /// Sums over ranges.
     pub sum_ranges: u32,
@@ -59,7 +59,7 @@ pub struct SqlMix {
 }
 
 impl SqlMix {
-    /// Nothing.
+    /// No statements.
     pub const EMPTY: Self = Self {
         transaction: false,
         point_selects: 0,
@@ -144,7 +144,7 @@ impl SqlMix {
         self.index_updates + self.non_index_updates + self.delete_inserts > 0
     }
 
-    /// The classes of one transaction's statements, in order; the flag says that a table is drawn before.
+    /// The classes of a transaction's statements, in order; the flag says whether a table is drawn first.
     fn script(&self, dialect: SqlDialect) -> Vec<(OpClass, bool)> {
         let mut script = Vec::new();
         if self.transaction {
@@ -196,7 +196,7 @@ pub const fn changed_bytes(class: OpClass) -> u32 {
 /// One statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SqlOp {
-    /// What it is.
+    /// Its class.
     pub class: OpClass,
     /// Number of the table, from 1.
     pub table: u32,
@@ -204,9 +204,9 @@ pub struct SqlOp {
     pub row: u64,
     /// Of ranges the last row; of an insert the new value of `k`.
     pub other: u64,
-    /// What the texts that are written are made of.
+    /// Seed of the text columns.
     pub text: Seed,
-    /// It begins per transaction.
+    /// The first statement of a transaction.
     pub first: bool,
     /// It ends one.
     pub last: bool,
@@ -238,9 +238,9 @@ pub struct SqlPlan {
     pub range_size: u64,
     /// How rows are drawn.
     pub keys: SqlKeys,
-    /// When transactions are due, those of all clients together: the next one goes to whoever is free.
+    /// Arrivals of transactions, all clients together; each goes to whichever client is free.
     pub arrivals: Arrivals,
-    /// Transactions of all clients together after which they end.
+    /// Total transactions of all clients.
     pub transactions: Option<u64>,
     /// When it is over.
     pub until: Until,
@@ -251,7 +251,7 @@ pub struct SqlPlan {
 pub struct SqlClient {
     plan: SqlPlan,
     script: Vec<(OpClass, bool)>,
-    /// Transactions that were given out, to all clients.
+    /// Transactions assigned to clients so far.
     tickets: Arc<AtomicU64>,
     /// The schedule of an open loop with the number of its next arrival; the same for all clients.
     schedule: Option<(Schedule, Xoshiro256PlusPlus, u64)>,
@@ -377,13 +377,13 @@ impl Workload for SqlClient {
         };
         self.current = Some(intended);
         if self.place == 0 && self.plan.until.is_over(now, intended) {
-            // Taken and never begun: it counts as missed.
+            // Assigned and never begun: counts as missed.
             self.current = None;
             self.tickets.fetch_sub(1, Ordering::Relaxed);
             return Step::Finished;
         }
         if self.place == 0 && intended > now {
-            // Nothing is due before the end: the client waits for that.
+            // Nothing is due before the end: the client waits until then.
             return Step::WaitUntil(intended.min(self.plan.until.due));
         }
         self.in_flight = true;
@@ -393,7 +393,7 @@ impl Workload for SqlClient {
         Step::Issue(Issue { id: OpId(0), op, intended })
     }
 
-    /// Arrivals that nobody took belong to no client; the first one answers for all.
+    /// Unassigned arrivals belong to no client; the first one reports them.
     fn missed(&mut self, until: Nanos) -> u64 {
         if self.index > 0 {
             return 0;
@@ -436,7 +436,7 @@ pub fn write_digits(random: &mut Xoshiro256PlusPlus, text: &mut [u8]) {
         if place % 12 == 0 {
             word = random.next_u64();
         }
-        // The next digit is the whole part of ten times the fraction that is left.
+        // The next digit is the integer part of ten times the remaining fraction.
         let product = u128::from(word) * 10;
         *byte = b'0' + (product >> 64) as u8;
         word = product as u64;

@@ -1,8 +1,8 @@
-//! Row numbers as sysbench draws them.
+//! Row numbers as drawn by sysbench.
 //!
-//! Its distributions by its own arithmetic (sysbench 1.0.20, `sb_rand.c`), over 64-bit tables: 12-fold sums
+//! Its distributions by its own arithmetic (sysbench 1.0.20, `sb_rand.c`), over 64-bit tables: sums of 12
 //! instead of a normal distribution, a centred band instead of hot keys, truncation instead of rounding.
-//! Invariants: a draw lies in `1..=rows`; hot rows lie together, as theirs do.
+//! Invariants: a draw lies in `1..=rows`; hot rows are contiguous, as in sysbench.
 
 use std::fmt;
 use std::str::FromStr;
@@ -123,7 +123,7 @@ impl SqlNumbers {
                 None => unit() * rows,
             },
         };
-        // Rounding may reach the end of the range, which sysbench's integers would step over.
+        // Rounding may reach the end of the range, which sysbench's integers would exceed.
         1 + (drawn as u64).min(self.rows - 1)
     }
 
@@ -135,14 +135,13 @@ impl SqlNumbers {
             let sum: f64 = (0..SUMMED).map(|_| unit()).sum();
             return sum * span * (1.0 / f64::from(SUMMED));
         }
-        // The same draw again: only its upper three quarters come here.
+        // Reuses the draw: only its upper three quarters get here.
         let band = span * (percent / 100.0);
         first * (band + 1.0) + (span / 2.0 - span * (percent / 200.0))
     }
 
-    /// Share of the draws that the best `share` of the rows attract: what a cache of that share of the table
-    /// would hit if it held the right rows. By numbers, 10^5 draws of a fixed seed (0.3 % standard error
-    /// at most).
+    /// Share of the draws in the best `share` of the rows: the hit ratio of an ideal cache of that share of
+    /// the table. Numerically, from 10^5 draws of a fixed seed (standard error at most 0.3 %).
     #[must_use]
     pub fn best_hit_ratio(&self, share: f64) -> f64 {
         use rand::SeedableRng;
@@ -189,7 +188,7 @@ mod tests {
     }
 
     proptest! {
-        /// A row that is not there would be answered from an index page: another workload.
+        /// A missing row would be answered from an index page: another workload.
         #[test]
         fn rows_exist(seed: u64, rows in 1u64..1_000_000) {
             let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);

@@ -1,25 +1,25 @@
-//! Stamps that tell what a block is, so that wrong data can be named, not only noticed.
+//! Stamps that identify a block, so that wrong data can be classified.
 //!
-//! Every 512-byte sector carries whose it is (the run), where it belongs (its byte offset), which write of
-//! that block put it there (the generation), and a CRC-32 over all of that and the payload. So a block of
-//! mixed generations (torn) differs from one that belongs elsewhere (misdirected), from one that is older
-//! than what was acknowledged (lost, or a stale read), and from one whose bits changed (damaged).
+//! Every 512-byte sector carries the run that wrote it, its byte offset, the write that put it there (the
+//! generation), and a CRC-32 over all of that and the payload. This distinguishes a block of mixed
+//! generations (torn), one that belongs elsewhere (misdirected), one older than the acknowledged write (lost,
+//! or a stale read), and one with flipped bits (damaged).
 
 /// Bytes of a sector.
 pub const SECTOR: usize = 512;
 /// `0..8` run, `8..16` offset, `16..20` generation, `20..24` CRC-32.
 const HEADER: usize = 24;
-/// Told apart from the ids of other runs by being mixed into every one.
+/// Mixed into the id of every run.
 const MARK: u64 = 0x4352_4F53_5350_4F49;
 
-/// What a block holds that is not what it should.
+/// How a block differs from what it should hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wrong {
     /// Sectors of different writes: a write was carried out in part.
     Torn {
         /// Generation of the first sector.
         first: u32,
-        /// Another generation that is there too.
+        /// Another generation in the same block.
         other: u32,
     },
     /// Data that belongs at another place.
@@ -29,12 +29,12 @@ pub enum Wrong {
     },
     /// Data of an earlier write than the last one acknowledged; 0 is none of ours.
     Old {
-        /// Generation that is there.
+        /// Generation found.
         found: u32,
     },
     /// Data of a write that was never issued.
     Unknown {
-        /// Generation that is there.
+        /// Generation found.
         found: u32,
     },
     /// The checksum of a sector is wrong.
@@ -77,12 +77,12 @@ impl std::fmt::Display for Wrong {
     }
 }
 
-/// What a block may hold.
+/// Valid contents of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {
     /// Generation of the last acknowledged write; 0: none.
     pub acknowledged: u32,
-    /// Generation of the last issued write; may be there instead, in whole or in part, while it is not
+    /// Generation of the last issued write; may be found instead, in whole or in part, until it is
     /// acknowledged.
     pub issued: u32,
 }
@@ -94,8 +94,8 @@ fn checksum(sector: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Stamps every sector of `block`, which lies at byte `offset`, for write `generation` of run `run`.
-/// About 0.1 ns a byte.
+/// Stamps every sector of `block` at byte `offset`, for write `generation` of run `run`. About 0.1 ns per
+/// byte.
 pub fn stamp(block: &mut [u8], offset: u64, generation: u32, run: u64) {
     for (number, sector) in block.chunks_exact_mut(SECTOR).enumerate() {
         let place = offset + (number * SECTOR) as u64;
@@ -126,7 +126,7 @@ fn generation(sector: &[u8], place: u64, run: u64) -> Result<u32, Wrong> {
     }
 }
 
-/// Checks a block that was read from byte `offset`.
+/// Verifies a block read from byte `offset`.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -137,7 +137,7 @@ pub fn check(block: &[u8], offset: u64, run: u64, expected: Expected) -> Result<
         let allowed = found == expected.acknowledged || found == expected.issued;
         match first {
             None => first = Some(found),
-            // Both may be there while the last write is not acknowledged.
+            // Both may be there until the last write is acknowledged.
             Some(first) if first != found => {
                 let open = expected.issued != expected.acknowledged;
                 if !(open && allowed) {

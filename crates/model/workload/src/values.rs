@@ -1,13 +1,13 @@
-//! Keys and values: bytes that a record number and a generation give.
+//! Keys and values, derived from a record number and a generation.
 //!
-//! Invariants: keys sort like their numbers; a value names its record and generation, so that it can be
-//! checked without knowing who wrote it.
+//! Invariants: keys sort like their numbers; a value contains its record and generation, so it can be
+//! verified without knowing who wrote it.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use units::{Seed, Share};
 
-/// Bytes of a key that tell records apart.
+/// Bytes of a key that identify its record.
 pub const KEY_DIGITS: usize = 16;
 
 /// Writes the key of `record`: 16 lower-case hexadecimal digits, as Symas's driver does.
@@ -27,7 +27,7 @@ pub fn write_key(record: u64, key: &mut [u8]) {
     rest.fill(b'0');
 }
 
-/// Sizes of values and what they are made of.
+/// Sizes and contents of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ValueShape {
     /// Least bytes; smaller than 16 is raised to it.
@@ -52,7 +52,7 @@ impl ValueShape {
     }
 }
 
-/// Makes and checks values: a header of record and generation, then filler.
+/// Makes and verifies values: a header of record and generation, then filler.
 #[derive(Debug, Clone)]
 pub struct Values {
     filler: Vec<u8>,
@@ -65,7 +65,7 @@ const HEADER: usize = 16;
 const EDGE: usize = 8;
 /// Filler is cut from a buffer this much longer than a value.
 const SLIDE: usize = 1 << 16;
-/// Piece of filler that has random bytes first and then repeats them (RocksDB's db_bench does so too).
+/// Length of a piece of filler: random bytes that are then repeated (as in RocksDB's db_bench).
 const PIECE: usize = 100;
 
 impl Values {
@@ -85,7 +85,7 @@ impl Values {
         Self { filler, shape }
     }
 
-    /// Bytes of a value and where its filler begins.
+    /// Length of a value, and where its filler begins.
     #[inline]
     fn cut(&self, record: u64, generation: u64) -> (usize, usize) {
         // The finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): a few cycles, every bit counts.
@@ -98,7 +98,7 @@ impl Values {
         (self.shape.least + more as usize, (hash % SLIDE as u64) as usize)
     }
 
-    /// Writes the value of (`record`, `generation`) into `out`, replacing what is there.
+    /// Writes the value of (`record`, `generation`) into `out`, replacing its contents.
     #[inline]
     pub fn fill(&self, record: u64, generation: u64, out: &mut Vec<u8>) {
         let (size, start) = self.cut(record, generation);
@@ -108,16 +108,16 @@ impl Values {
         out.extend_from_slice(&self.filler[start..start + size - HEADER]);
     }
 
-    /// Whether `value` is one that was written for `record`, in any generation, by its length, its header and
-    /// both ends of its filler.
+    /// Whether `value` was written for `record`, in any generation: checks its length, its header and both
+    /// ends of its filler.
     #[must_use]
     pub fn check(&self, record: u64, value: &[u8]) -> bool {
         self.check_front(record, value) && self.check_end(record, value)
     }
 
-    /// Whether `value` says that it is `record`'s and has a size that values have. Its filler, and the
-    /// pattern to compare it with, lie on cache lines that a lookup has not touched: fetching them for each
-    /// value can cost as much as the rest of the driver.
+    /// Whether the header of `value` names `record` and its size is valid. The filler, and the pattern to
+    /// compare it with, are on cache lines that a lookup has not touched: fetching them for each value can
+    /// cost as much as the rest of the driver.
     #[inline]
     #[must_use]
     pub fn check_quickly(&self, record: u64, value: &[u8]) -> bool {
@@ -148,7 +148,7 @@ impl Values {
         value.ends_with(&self.filler[start + body - edge..start + body])
     }
 
-    /// The generation that a value says it is of; `None` of what is too short to be one.
+    /// The generation in the header of a value; `None` if it is too short.
     #[must_use]
     pub fn generation(value: &[u8]) -> Option<u64> {
         Some(u64::from_le_bytes(value.get(8..HEADER)?.try_into().ok()?))

@@ -1,9 +1,9 @@
-//! When compression pays: reading a page packed and unpacking it, against reading it as it is.
+//! When compression pays: reading and unpacking a page against reading it unpacked.
 //!
-//! A codec that makes pages `ratio` times smaller and unpacks `decode` bytes per second pays on drives that
-//! give fewer than `decode (1 - 1 / ratio)` bytes per second, if reading is all there is. Codecs are
-//! measured on this host with pages of the workload's own rows; next to that stands what it did to the
-//! database. Invariant: the measured effect is of one stack, that codec over none.
+//! A codec that shrinks pages by `ratio` and unpacks `decode` bytes per second pays on drives slower than
+//! `decode (1 - 1 / ratio)` bytes per second, counting reads only. Codecs are measured on this host with
+//! pages of the workload's rows, next to their effect on the database. Invariant: an effect compares codec
+//! and no codec on one stack.
 
 use archive::Run;
 use stats::estimate::{Estimate, ratio};
@@ -13,11 +13,11 @@ use workload::OpClass;
 use crate::groups::{Group, Ops, groups, is_sql};
 
 const COMPRESSION: &str = "compression";
-/// Codecs with what the slides print, MB/s: decoding, encoding.
+/// Codecs with the published speeds, MB/s: decoding, encoding.
 pub const PUBLISHED: [(&str, f64, f64); 3] =
     [("lz4", 2013.0, 356.0), ("snappy", 915.0, 269.0), ("zlib", 133.0, 23.0)];
 
-/// What a codec does here.
+/// A codec measured on this host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CodecRow {
     /// The codec's word.
@@ -28,30 +28,30 @@ pub struct CodecRow {
     pub encode: f64,
     /// Bytes per second.
     pub decode: f64,
-    /// What it did to the database on each stack: transactions with it over those without.
+    /// Its effect on each stack: transactions with it over transactions without.
     pub effects: Vec<Effect>,
 }
 
 impl CodecRow {
-    /// Bytes per second that a drive gives below which reading packed pages pays.
+    /// Drive throughput in bytes per second below which reading packed pages pays.
     #[must_use]
     pub fn break_even(&self) -> f64 {
         self.decode * (1.0 - 1.0 / self.ratio.max(1.0))
     }
 }
 
-/// What a codec did on one stack.
+/// Effect of a codec on one stack.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Effect {
     /// Name of the stack.
     pub stack: String,
-    /// Where it comes from.
+    /// Source of the values.
     pub source: Source,
-    /// Transactions with the codec over those without one.
+    /// Transactions with the codec over transactions without.
     pub times: Estimate,
 }
 
-/// The codecs that were measured in a run, in the order of [`PUBLISHED`], others after them.
+/// The codecs measured in a run, in the order of [`PUBLISHED`], then others.
 #[must_use]
 pub fn codecs(run: &Run) -> Vec<CodecRow> {
     let all = groups(run);

@@ -1,9 +1,8 @@
-//! Latency = t_IO (1 - H) + t_load H, per page that a transaction asks the buffer pool for.
+//! Latency = t_IO (1 - H) + t_load H per page that a transaction requests from the buffer pool.
 //!
-//! H and the pages per transaction are the server's own counters, t_IO is what a read of the drive took at
-//! that point. t_load, everything that a page costs when it is there, is taken at the point with the most
-//! memory, so that this one has no error. Invariant: points of one stack that differ in memory alone. What it
-//! is not: a queue; where reads wait for each other, t_IO has it already.
+//! H and the pages per transaction are server counters; t_IO is the drive's mean read time at that point.
+//! t_load, the cost of a buffered page, is taken at the point with the most memory, which therefore has no
+//! error. Invariant: the points belong to one stack and differ in memory only. Queueing is included in t_IO.
 
 use archive::Run;
 use study::Source;
@@ -23,11 +22,11 @@ const MEMORY: &str = "buffer_pool";
 pub struct CacheLaw {
     /// Name of the stack.
     pub stack: String,
-    /// Where its numbers come from.
+    /// Source of the values.
     pub source: Source,
-    /// Pages that a transaction asks for.
+    /// Pages that a transaction requests.
     pub pages: f64,
-    /// What a page costs when it is there.
+    /// Cost of a buffered page.
     pub t_load: Nanos,
     /// From the least memory to the most.
     pub points: Vec<CachePoint>,
@@ -36,20 +35,20 @@ pub struct CacheLaw {
 /// One size of memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CachePoint {
-    /// As the study has it.
+    /// Memory as written in the study.
     pub memory: String,
-    /// Pages that were there, over all that were asked for.
+    /// Buffer pool hit ratio.
     pub hits: f64,
-    /// What a read of the drive took.
+    /// Mean time of a drive read.
     pub t_io: Nanos,
     /// Mean time of a transaction, measured.
     pub measured: f64,
-    /// By the law, nanoseconds; the same at the point that it was set at.
+    /// Predicted by the law, nanoseconds; equal to the measurement at the reference point.
     pub law: f64,
 }
 
 impl CachePoint {
-    /// The law over what was measured, less 1.
+    /// Predicted over measured, less 1.
     #[must_use]
     pub fn error(&self) -> f64 {
         self.law / self.measured - 1.0
@@ -64,7 +63,7 @@ impl CacheLaw {
         held.iter().map(CachePoint::error).fold(0.0, |a, b| if b.abs() > a.abs() { b } else { a })
     }
 
-    /// Transactions with the most memory over those with the least, measured and by the law.
+    /// Transactions with the most memory over those with the least: measured, and by the law.
     #[must_use]
     pub fn gains(&self) -> (f64, f64) {
         let (first, last) = (&self.points[0], &self.points[self.points.len() - 1]);
@@ -72,7 +71,7 @@ impl CacheLaw {
     }
 }
 
-/// What one point has.
+/// Counters of one point.
 struct Counted {
     pages: f64,
     hits: f64,
@@ -84,7 +83,7 @@ fn counted(group: &Group<'_>) -> Option<Counted> {
     let pages = per_transaction(group, "buffer_pool_requests").filter(|pages| *pages > 0.0)?;
     let misses = per_transaction(group, "buffer_pool_misses")?;
     let hits = (1.0 - misses / pages).clamp(0.0, 1.0);
-    // Where all of it was there nothing says what a read takes, and nothing asks.
+    // If everything was buffered, the read time is unknown and not needed.
     let t_io = match read_time(group) {
         Some(time) => time,
         None if misses == 0.0 => 0.0,

@@ -1,10 +1,9 @@
-//! d_a = sqrt(n (t_app + t_seek) d / (m (t_stk / d_s + 1 / b))): the best size of an I/O.
+//! d_a = sqrt(n (t_app + t_seek) d / (m (t_stk / d_s + 1 / b))): the best I/O size.
 //!
-//! One read at a time by size, on the same stack, gives both hardware terms with the kernel's: a line
-//! through its mean times has the intercept t_seek and the slope t_stk / d_s + 1 / b. m and n are the
-//! statements of a transaction that touch one row and those that touch a range, d the bytes of a range,
-//! t_app the processor time of server and client for each of them. Invariant: next to it stands the page
-//! size with the most transactions.
+//! Mean latencies of single reads by size on the same stack give the hardware terms, including the kernel's:
+//! a line with intercept t_seek and slope t_stk / d_s + 1 / b. m and n are the statements of a transaction
+//! that touch one row and a range, d the bytes of a range, t_app the CPU time of server and client per
+//! statement. Invariant: shown next to the page size with the most transactions.
 
 use archive::Run;
 use study::{Source, Study};
@@ -31,14 +30,14 @@ const POINTS: [OpClass; 5] = [
     OpClass::Insert,
 ];
 
-/// What one read costs by its size.
+/// Cost of a single read by size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SizeLine {
     /// Nanoseconds whatever the size.
     pub fixed: f64,
     /// Nanoseconds a byte.
     pub per_byte: f64,
-    /// Largest error of the line, over what was measured.
+    /// Largest relative error of the line.
     pub worst: f64,
 }
 
@@ -47,7 +46,7 @@ pub struct SizeLine {
 pub struct GranularityLaw {
     /// Name of the stack.
     pub stack: String,
-    /// Where its numbers come from.
+    /// Source of the values.
     pub source: Source,
     /// `read_only` and so on.
     pub workload: String,
@@ -57,7 +56,7 @@ pub struct GranularityLaw {
     pub t_app: Nanos,
     /// Bytes of a range.
     pub range: Bytes,
-    /// What a read costs by its size.
+    /// Cost of a read by size.
     pub line: SizeLine,
     /// The best size by the law.
     pub best: Bytes,
@@ -112,7 +111,7 @@ fn row_bytes(all: &[Group<'_>], group: &Group<'_>) -> Option<f64> {
     Some(load.db_bytes as f64 / load.records as f64)
 }
 
-/// Whether two stacks are the same storage: one device, one directory, one pace, no limit.
+/// Whether two stacks are the same storage: same device, directory and time scale, no limit.
 fn same_storage(study: &Study, a: &str, b: &str) -> bool {
     let of = |name: &str| study.stack.iter().find(|stack| stack.name == name);
     let (Some(a), Some(b)) = (of(a), of(b)) else { return false };

@@ -1,9 +1,8 @@
-//! Three laws of Zhang et al. (ICPADS 2018) on what was measured: what memory buys on a drive, the best size
-//! of an I/O, when compression pays.
+//! Three laws of Zhang et al. (ICPADS 2018) applied to measurements: the value of memory, the best I/O size,
+//! when compression pays.
 //!
-//! Every term is counted in the run itself; each law stands next to what was measured with its error, also
-//! where it does not hold. Invariant: nothing is fitted but what a law calls a constant, and that at one
-//! point, which then has no error.
+//! Every term is counted in the run; each law is shown with its error, also where it does not hold.
+//! Invariant: only the law's constant is fitted, at one point, which then has no error.
 
 pub mod compression;
 pub mod file_cache;
@@ -13,7 +12,7 @@ use workload::OpClass;
 
 use crate::groups::Group;
 
-/// Operations of `class` over the whole of a group's first trial, warm-up included, as counters are.
+/// Operations of `class` in a group's first trial, warm-up included, like its counters.
 fn done(group: &Group<'_>, class: OpClass) -> f64 {
     let of = |interval: &stats::Interval| interval.tallies[class].counts.ops;
     group.first.result.recording.intervals.iter().map(of).sum::<u64>() as f64
@@ -25,8 +24,8 @@ fn per_transaction(group: &Group<'_>, total: &str) -> Option<f64> {
     (done > 0.0).then(|| group.first.result.totals.get(total).map(|sum| sum / done)).flatten()
 }
 
-/// What one read of the drive took on average, nanoseconds: delivered by a live drive, or as the kernel
-/// counts of a real one; none where nothing was read.
+/// Mean drive read time in nanoseconds: delivered by an emulated drive, or the kernel's counters; `None`
+/// without reads.
 fn read_time(group: &Group<'_>) -> Option<f64> {
     let result = &group.first.result;
     match (&result.served, &result.disk) {

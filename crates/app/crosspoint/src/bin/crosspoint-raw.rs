@@ -1,6 +1,6 @@
-//! `crosspoint-raw`: the host of the LMDB that runs on a bare block device, started by `crosspoint`.
+//! `crosspoint-raw`: the host of the LMDB branch for raw devices, started by `crosspoint`.
 //!
-//! A program of its own: two LMDBs in one would merge silently. It refers to no other engine.
+//! A separate program: two LMDBs in one would merge silently. It links no other engine.
 
 use engine_lmdb_raw::Lmdb;
 use worker::Handler;

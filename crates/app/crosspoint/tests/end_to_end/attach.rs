@@ -179,7 +179,7 @@ fn a_killed_disk_leaves_errors_and_clean_leaves_nothing() {
         file.read_exact_at(&mut [0u8; 4096], 1 << 20).map_err(|error| error.raw_os_error())
     });
     let process = disk["process"].as_u64().expect("a process").to_string();
-    // It is under way once somebody waits in the kernel for the disk; then its process is killed.
+    // It is in progress once a thread waits in the kernel for the disk; then its process is killed.
     while !reader.is_finished() && !waits_for_fuse() {
         std::thread::yield_now();
     }

@@ -95,7 +95,7 @@ fn a_plan_says_what_this_machine_lacks() {
     assert!(stderr(&output).contains("another --out"), "{}", stderr(&output));
 }
 
-/// A plan is what people make of a study that somebody sent them: it must start nothing of it.
+/// People plan a study that they were sent before they trust it: planning must not execute anything.
 #[test]
 fn a_plan_starts_nothing_that_a_study_names() {
     let scratch = Scratch::new();
@@ -379,8 +379,7 @@ fn a_study_of_which_nothing_can_run_says_why() {
     assert!(stdout(&plan).contains("about 0 s"), "{}", stdout(&plan));
 }
 
-/// A trial that is over before anything is measured has failed; it ended the whole run as if somebody had
-/// pressed Ctrl-C.
+/// A trial that ends in its warm-up has failed by itself; it must not end the run like Ctrl-C.
 #[test]
 fn a_trial_that_ends_in_its_warm_up_has_failed_and_the_next_goes_on() {
     let scratch = Scratch::new();

@@ -99,7 +99,7 @@ fn predictions_are_of_this_host_once_it_was_measured() {
     assert_ne!(output.status.code(), Some(0));
     assert!(stderr(&output).contains("two hosts"), "{}", stderr(&output));
 
-    // What was measured of other processors is not used, and that is said.
+    // A calibration of other CPUs is not used, with a note.
     let other = text.replace("host = \"", "host = \"Another, ");
     std::fs::write(&file, other).expect("another host");
     let output = scratch.run("run thread.toml --out runs/other");

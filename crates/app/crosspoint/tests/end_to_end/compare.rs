@@ -1,5 +1,5 @@
-//! `compare`, end to end: a false alarm, a missed regression or figures of different jobs side by side would
-//! each have somebody buy, or keep, the wrong drive.
+//! `compare`, end to end: after a false alarm, a missed regression or figures of different jobs side by side,
+//! users buy or keep the wrong drive.
 
 use std::fs;
 use std::path::Path;
@@ -112,7 +112,7 @@ fn a_planted_slowdown_is_found_with_its_size() {
     assert!(stdout(&table).starts_with("b is worse than a in 1 of 1 figure"), "{}", stdout(&table));
 }
 
-/// Two repetitions are no evidence: nothing is judged, and it is said how many would be.
+/// Two repetitions are no evidence: the verdict is open, with the number that would suffice.
 #[test]
 fn too_few_repetitions_tell_nothing() {
     let scratch = Scratch::new();
@@ -203,7 +203,7 @@ fn a_model_that_changed_is_not_the_same() {
     expect(&scratch.run("compare before after --allow-mismatch constants"), 9);
 }
 
-/// On one page two runs are compared where they may be, and it is said where they may not.
+/// A page compares two runs where that is valid, and names where it is not.
 #[test]
 fn a_page_of_two_runs_has_their_differences() {
     let scratch = Scratch::new();

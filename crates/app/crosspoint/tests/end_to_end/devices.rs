@@ -233,6 +233,6 @@ fn a_kill_of_a_run_on_a_bare_device_leaves_no_lock_beside_it() {
     for beside in [own.device.as_str(), named.0.to_str().expect("a path")] {
         assert!(!Path::new(&format!("{beside}-lock")).exists(), "a lock next to {beside}");
     }
-    // The device is no longer anybody's, and the guard lets it through again.
+    // The device is free again, and the guard permits it.
     expect(&scratch.run(&format!("run db.toml --out again --i-will-lose-data {confirm}")), 0);
 }

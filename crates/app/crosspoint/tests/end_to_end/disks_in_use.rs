@@ -1,4 +1,4 @@
-//! Disks that somebody uses where our looks do not reach, and drives that cannot be attached in a run.
+//! Disks in use in another namespace, and drives that cannot be attached in a run.
 
 use std::fs;
 use std::path::Path;
@@ -80,7 +80,7 @@ fn what_the_kernel_holds_stays_attached() {
     assert!(sh(&format!("losetup --detach {device}")));
     let own = scratch.path().join("own.img");
     fs::File::create(&own).expect("a file").set_len(16 << 20).expect("a size");
-    // Unless somebody else was given the name meanwhile.
+    // Unless another device was given the name meanwhile.
     let taken = sh(&format!("losetup {device} {} 2>/dev/null", own.display()));
     let output = scratch.run(&format!("detach {device}"));
     expect(&output, 4);

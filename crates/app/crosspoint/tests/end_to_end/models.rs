@@ -7,7 +7,7 @@ use serde_json::Value;
 #[test]
 fn a_fit_that_cannot_be_kept_is_refused_before_anything_is_measured() {
     let scratch = Scratch::new();
-    std::fs::write(scratch.path().join("mine.toml"), "of somebody").expect("a file");
+    std::fs::write(scratch.path().join("mine.toml"), "a user's file").expect("a file");
     let refused = [
         ("--name a\"b", 3, "no quotes"),
         ("-o mine.svg --force", 3, "NAME.svg"),
@@ -22,7 +22,7 @@ fn a_fit_that_cannot_be_kept_is_refused_before_anything_is_measured() {
         assert!(!scratch.path().join("runs/none").exists(), "{words}");
     }
     let kept = std::fs::read_to_string(scratch.path().join("mine.toml")).expect("still there");
-    assert_eq!(kept, "of somebody");
+    assert_eq!(kept, "a user's file");
 }
 
 /// A fit that does not come back to what was measured would predict another device. Measured here is a

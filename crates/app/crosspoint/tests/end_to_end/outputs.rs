@@ -82,7 +82,7 @@ fn a_result_that_cannot_be_written_is_a_failure() {
     assert!(command.status().expect("bash").success());
 }
 
-/// A study or a run of somebody else's must not steer the terminal of who looks at it.
+/// A study or a run from another user must not control the reader's terminal.
 #[test]
 fn titles_hold_no_control_characters_and_cells_no_formulas() {
     let scratch = Scratch::new();

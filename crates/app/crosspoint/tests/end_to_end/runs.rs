@@ -159,7 +159,7 @@ fn ctrl_c_ends_a_prediction_on_the_way() {
     assert_eq!(output.status.code(), Some(130), "{output:?}");
 }
 
-/// The same seed must give the same bytes, or a prediction cannot be checked by anybody else.
+/// The same seed must give the same bytes, or nobody else can check a prediction.
 #[test]
 fn a_virtual_run_is_the_same_to_the_byte_and_matches_the_golden_figures() {
     let documents: Vec<String> = (0..2)

@@ -12,7 +12,7 @@ use engine_mysql::Reach;
 use mysql::prelude::Queryable;
 use serde_json::Value;
 
-/// Says and counts when the test needs root and a way to be somebody else.
+/// Skips unless root can become another user.
 fn lacks_others(test: &str) -> bool {
     let possible = is_root() && has("setpriv") && has("mariadb");
     if !possible {
@@ -34,7 +34,7 @@ fn nobody_else_gets_into_a_private_server_or_at_its_files() {
     if lacks_a_server(test) || lacks_others(test) {
         return;
     }
-    // Where anybody may look, so that what keeps them out is ours.
+    // World-readable, so that only our own protection counts.
     let scratch = Scratch { dir: tempfile::tempdir_in("/var/tmp").expect("a directory") };
     let open = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(scratch.path(), open).expect("rights");
@@ -60,7 +60,7 @@ fn nobody_else_gets_into_a_private_server_or_at_its_files() {
         "head -c 1 {} >/dev/null && test -S {socket}",
         data.display()
     )));
-    // Everything in it, as somebody who knows where it is.
+    // Everything in it, as a user who knows the path.
     for script in [
         format!("ls {}", area.display()),
         format!("cat {}/database/data/ibdata1", area.display()),
@@ -72,7 +72,7 @@ fn nobody_else_gets_into_a_private_server_or_at_its_files() {
     ] {
         assert!(!as_nobody(&script).status.success(), "{script}");
     }
-    // Root itself has no account, nor has anybody over the port; and what has one writes no file elsewhere.
+    // Root has no account, nor has any user over TCP; and our account cannot write files elsewhere.
     for words in ["-uroot", "-ucrosspoint", "-umysql", "-u ''"] {
         for place in [format!("--socket={socket}"), format!("-h127.0.0.1 -P{port}")] {
             let script =
@@ -185,7 +185,7 @@ fn tables_that_we_did_not_make_are_never_written_to() {
     theirs.server.stop().expect("it stops");
 }
 
-/// A table of somebody's stands in the way: none is dropped. A procedure is somebody's, too.
+/// Another user's table or procedure must not be dropped.
 fn what_is_in_the_way_stops_all(theirs: &Theirs, scratch: &Scratch, conn: &mut mysql::Conn) {
     let run = |words: &[&str]| {
         let mut command = scratch.crosspoint();
@@ -207,7 +207,7 @@ fn what_is_in_the_way_stops_all(theirs: &Theirs, scratch: &Scratch, conn: &mut m
     let output = run(&["run", "sql.toml", "--out", "six-b"]);
     assert!(!output.status.success(), "{}", stderr(&output));
     assert_eq!(conn.query_first("SELECT COUNT(*) FROM sbtest1").expect("rows"), before);
-    // A mark that is not ours is somebody's table.
+    // A foreign mark is another user's table.
     conn.query_drop("CREATE DATABASE other").expect("a database");
     conn.query_drop("GRANT ALL ON other.* TO rich").expect("rights");
     conn.query_drop("CREATE TABLE other.crosspoint_mark (identity INT)").expect("a table");

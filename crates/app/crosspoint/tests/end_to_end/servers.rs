@@ -108,7 +108,7 @@ fn a_killed_program_leaves_no_server_and_can_go_on() {
     nothing_left(&scratch);
 }
 
-/// A full disk is said to be full, whatever the server calls it.
+/// A full disk is reported as full, whatever the server calls it.
 #[test]
 fn a_full_disk_is_told_and_nothing_stays_mounted() {
     if lacks_a_server("a full disk under a server") {

@@ -211,7 +211,7 @@ fn clean_waits_for_a_busy_mount_and_says_what_holds_it() {
     let place =
         mounts.lines().filter_map(|line| line.split(' ').nth(1)).find(|p| p.starts_with(&here));
     let place = PathBuf::from(place.expect("a mount"));
-    // Somebody looks around in it.
+    // A process has its working directory there.
     let mut holder = Command::new("sleep")
         .arg("600")
         .current_dir(&place)
@@ -309,9 +309,9 @@ fn without_a_place_for_its_journal_nothing_is_made() {
     expect(&output, 4);
     assert!(stderr(&output).contains("CROSSPOINT_STATE_DIR=/"), "{}", stderr(&output));
     if !is_root() || !has("setpriv") {
-        return skip("somebody else's journal directory", "root, setpriv");
+        return skip("another user's journal directory", "root, setpriv");
     }
-    // One that somebody else has made first.
+    // Another user created it first.
     let theirs = scratch.path().join("theirs");
     fs::create_dir(&theirs).expect("a directory");
     assert!(sh(&format!("chown 65534 {}", theirs.display())));

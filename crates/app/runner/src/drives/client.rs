@@ -18,12 +18,12 @@ use crate::attached::{Disk, all};
 
 /// Time for an answer to a question.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Time to make a drive, to copy it, or to end: others may use the disk that it is on.
+/// Time to create, copy or end a drive, whose disk may be shared.
 const WORK_MAX: Duration = Duration::from_secs(600);
 /// Time to end in.
 const END_MAX: Duration = Duration::from_secs(20);
 
-/// The server of a drive; dropped, it ends and the drive is gone.
+/// The server process of a drive; dropping it removes the drive.
 #[derive(Debug)]
 pub struct DriveProcess {
     child: Child,
@@ -41,7 +41,7 @@ struct Channel {
 }
 
 impl Channel {
-    /// Sends a request and waits for its answer; after an error nothing more can be asked.
+    /// Sends a request and waits for its answer; unusable after an error.
     fn ask(&mut self, request: &Request, within: Duration) -> std::io::Result<Response> {
         let mut text = serde_json::to_string(request)?;
         text.push('\n');
@@ -70,18 +70,18 @@ impl Channel {
 }
 
 impl DriveProcess {
-    /// Starts a server and waits until its drive exists. What is made on the host is noted by the server.
-    /// `mark`: of the run that it belongs to.
+    /// Starts a server and waits until its drive exists. The server records what it creates on the host.
+    /// `mark` identifies its run.
     ///
     /// # Errors
-    /// [`RunnerError::NotAttached`] for a drive that this host is too slow for, [`StackError::Refused`] for
-    /// one that cannot be served here.
+    /// [`RunnerError::NotAttached`] if this host is too slow for the drive, [`StackError::Refused`] if it
+    /// cannot be served here.
     pub fn start(spec: &DriveSpec, mark: Option<&Mark>) -> Result<Self, RunnerError> {
         let failed = |error| StackError::io("serve a drive in", &spec.at)(error);
         let spawn = || {
             let mut command = Command::new(std::env::current_exe()?);
             command.arg(DRIVE_VERB).stdin(Stdio::piped()).stdout(Stdio::piped());
-            // Whoever waits for the end of this program's errors must not wait for the drive's.
+            // A reader of our stderr must not wait for the drive to end.
             command.stderr(Stdio::null());
             // Ctrl-C is for the parent: the drive goes after its users.
             command.process_group(0);
@@ -113,7 +113,7 @@ impl DriveProcess {
         Err(error)
     }
 
-    /// The drive as it was when it was made.
+    /// The drive as created.
     #[must_use]
     pub fn disk(&self) -> &Disk {
         &self.disk
@@ -124,7 +124,7 @@ impl DriveProcess {
         &self.disk.file
     }
 
-    /// Lets the server run when this process ends: the drive is a user's.
+    /// Keeps the server running after this process: the drive belongs to a user.
     pub fn leave(mut self) {
         self.left = true;
     }
@@ -149,12 +149,12 @@ impl DriveProcess {
         }
     }
 
-    /// Forgets what was counted so far.
+    /// Resets the delivered times.
     pub(crate) fn reset_counts(&self) -> Result<(), StackError> {
         self.done(&Request::ResetCounts, ANSWER_MAX)
     }
 
-    /// What it has delivered since counts were reset.
+    /// Delivered times since the last reset.
     pub(crate) fn served(&self) -> Result<Served, StackError> {
         match self.ask(&Request::GetServed, ANSWER_MAX)? {
             Response::Served(served) => Ok(served),
@@ -167,7 +167,7 @@ impl DriveProcess {
         self.done(&Request::Stage(staging), ANSWER_MAX)
     }
 
-    /// Faults from now on; without a plan there are none any more, and the power is back.
+    /// Starts a fault plan; without one there are no faults, and power is restored.
     pub(crate) fn begin_faults(&self, plan: Option<CutPlan>) -> Result<(), StackError> {
         self.done(&Request::Begin(plan), ANSWER_MAX)
     }
@@ -177,7 +177,7 @@ impl DriveProcess {
         self.done(&Request::CutPower, ANSWER_MAX)
     }
 
-    /// What the power cut did; none while there is power.
+    /// The effect of a power cut; `None` while there is power.
     pub(crate) fn power_cut(&self) -> Result<Option<PowerCut>, StackError> {
         match self.ask(&Request::GetPowerCut, ANSWER_MAX)? {
             Response::PowerCut(cut) => Ok(cut),
@@ -185,7 +185,7 @@ impl DriveProcess {
         }
     }
 
-    /// Copies what is on the drive to a file that does not exist yet.
+    /// Copies the drive's contents to a new file.
     pub(crate) fn copy_to(&self, path: &Path) -> Result<(), StackError> {
         self.done(&Request::CopyTo(path.to_owned()), WORK_MAX)
     }
@@ -216,13 +216,14 @@ impl Drop for DriveProcess {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
-        // One that was stopped, or whose drive is held: its clients get errors, and nothing waits for it.
+        // A stopped server, or one whose drive is held, is killed: its clients get errors, and nothing waits
+        // for it.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // The loop device first: once it is unmounted nobody knows what that is over.
+        // The loop device first: once unmounted, its backing file is unknown.
         let backing = self.disk.block.is_some().then_some(self.disk.file.as_path());
         let _ = release(self.disk.file.parent().unwrap_or(Path::new("/")), backing);
-        // What it noted of itself goes, too.
+        // Its registry entry goes, too.
         let _ = state_directory().map(|state| all(&state));
     }
 }

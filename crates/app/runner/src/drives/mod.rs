@@ -1,8 +1,8 @@
-//! Modelled drives as live files, each served by a process of its own: what it is asked and answers.
+//! Modelled drives as live files, each served by a separate process: requests and responses.
 //!
-//! A process that is killed while a thread of it waits for the drive, in mount(2) for example, ends only when
-//! the drive has answered: it must not serve the drive itself. Messages are JSON lines over the server's
-//! standard input and output.
+//! A process that is killed while one of its threads waits for the drive, in mount(2) for example, ends only
+//! when the drive has answered, so it must not serve the drive itself. Messages are JSON lines over the
+//! server's standard input and output.
 
 mod client;
 mod server;
@@ -22,7 +22,7 @@ use crate::attached::Disk;
 pub use client::DriveProcess;
 pub use server::{serve_attached, serve_drive};
 
-/// The hidden verb under which this program serves a drive.
+/// The hidden verb that serves a drive.
 pub const DRIVE_VERB: &str = "serve-drive";
 
 /// The drive to serve.
@@ -36,7 +36,7 @@ pub struct DriveSpec {
     pub condition: Condition,
     /// Seed of its random draws.
     pub seed: u64,
-    /// File that keeps the data; none: memory.
+    /// File with the data; `None` for memory.
     pub store: Option<PathBuf>,
     /// Directory below which the disk appears.
     pub at: PathBuf,
@@ -109,10 +109,10 @@ impl CutPlan {
 enum Request {
     /// First.
     Serve(Box<DriveSpec>),
-    /// Forget what was counted so far.
+    /// Resets the delivered times.
     ResetCounts,
     GetServed,
-    /// Begin or end the preload.
+    /// Begins or ends the preload.
     Stage(bool),
     /// Faults from now on; none: the power is back.
     Begin(Option<CutPlan>),
@@ -133,17 +133,17 @@ enum Response {
     Failed(String),
 }
 
-/// Why a drive cannot be served here.
+/// Why a drive cannot be served.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct NotServed {
     device: String,
     reason: String,
     next: String,
-    /// The time scale at which it can be served, where the host is too slow for it.
+    /// The time scale at which it can be served, if the host is too slow.
     scale: Option<u32>,
 }
 
-/// Whether the fault plan of a stack's drive is valid.
+/// Checks the fault plan of a stack's drive.
 ///
 /// # Errors
 /// [`RunnerError::Faults`] with what is allowed.

@@ -1,6 +1,6 @@
-//! The process that serves a drive: makes it, answers requests, detaches it when nobody uses it.
+//! The process that serves a drive: creates it, answers requests, detaches it when it is unused.
 //!
-//! It owns the undo journal of what it made, so that `clean` undoes it when it was killed.
+//! It owns the undo journal of what it created, so `clean` can undo it after a kill.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -26,18 +26,18 @@ use crate::attached::{Disk, DiskEntry};
 
 /// How often the state of a drive is written down.
 const TELL: Duration = Duration::from_millis(100);
-/// Characters that are kept of who uses a drive.
+/// Characters kept of the list of users.
 const USERS_MAX: usize = 1000;
-/// Time after which whoever has a drive open uses it, and does not only pass by.
+/// Time after which an open drive counts as used.
 const PASSING_BY: Duration = Duration::from_secs(1);
-/// The same of a drive that a run made: its users have been ended and unmount in their own time.
+/// The same for a drive of a run, whose users have ended and unmount in their own time.
 const RUN_ENDS: Duration = Duration::from_secs(10);
 
-/// What signals have asked for.
+/// Requests by signals.
 struct Asked {
-    /// To detach, and nothing else: a second one must not take a drive from under its users.
+    /// Detach. A second signal must not take a drive from its users.
     stop: Arc<AtomicBool>,
-    /// To begin or end the preload of a user's drive.
+    /// Begin or end the preload of a user's drive.
     stage: Arc<AtomicBool>,
 }
 
@@ -63,8 +63,8 @@ struct Serving {
     told: Instant,
 }
 
-/// Serves a drive in this process until a signal detaches it or somebody unmounts it; `ready` gets the drive
-/// once it exists, `stays` the reason why it was not detached. Returns the drive as it was at its end.
+/// Serves a drive in this process until a signal detaches it or it is unmounted; `ready` receives the drive
+/// once it exists, `stays` the reason why it was not detached. Returns its final state.
 ///
 /// # Errors
 /// As [`super::DriveProcess::start`].
@@ -92,12 +92,12 @@ pub fn serve_attached(
     Ok(serving.end())
 }
 
-/// Serves a drive for another process of this program, which asks over standard input.
+/// Serves a drive for another process of this program, which sends requests over standard input.
 ///
-/// A user's drive stays when that process has ended, and goes by a signal.
+/// A user's drive stays when that process has ended, and is detached by a signal.
 ///
 /// # Errors
-/// When standard input holds an invalid request, or nobody reads the answers.
+/// If standard input holds an invalid request, or the answers are not read.
 pub fn serve_drive() -> std::io::Result<()> {
     let requests = requests();
     let Request::Serve(spec) = requests.recv().map_err(std::io::Error::other)?? else {
@@ -172,7 +172,7 @@ fn refused(device: &str, reason: String, next: &str) -> RunnerError {
     StackError::refused(device, reason, next.to_owned()).into()
 }
 
-/// A drive is of whole blocks, and no larger than its model.
+/// Checks that a drive has whole blocks and at most its model's size.
 fn check_size(model: &str, size: Bytes, capacity: Bytes) -> Result<(), RunnerError> {
     if size.get() > 0 && size.get().is_multiple_of(4096) && size <= capacity {
         return Ok(());
@@ -199,11 +199,11 @@ impl Serving {
         let state = state_directory()?;
         let journal = Journal::new(&state, engines::restore);
         let fresh = spec.store.as_ref().filter(|path| !path.exists());
-        // From here on it is locked: what is removed below is nobody else's.
+        // Locked from here on: files removed below belong to nobody else.
         let store = store(spec)?;
         let condition = crate::condition_of(spec.condition);
         let device = Model::new(&profile, condition, Seed(spec.seed));
-        // What was made for nothing would stand in the way of another size.
+        // Remains of a failure would block another size.
         let made = make(&journal, spec, (device, store)).inspect_err(|_| {
             let _ = fresh.map(std::fs::remove_file);
         });
@@ -269,11 +269,11 @@ impl Serving {
         self.told = Instant::now();
         self.disk.served = self.attached.served();
         self.disk.powerless = self.attached.power_cut().is_some();
-        // The next one comes soon.
+        // The next update comes soon.
         let _ = self.entry.tell(&self.disk);
     }
 
-    /// Detaches the drive if nobody uses it; else returns who does.
+    /// Detaches the drive if it is unused; otherwise returns its users.
     fn detach(&mut self) -> Result<(), String> {
         let let_go = let_go(&mut self.disk);
         if let Err(reason) = &let_go {
@@ -296,7 +296,7 @@ impl Serving {
     }
 }
 
-/// Takes a drive off, if nobody uses it.
+/// Detaches a drive if it is unused.
 fn let_go(disk: &mut Disk) -> Result<(), String> {
     let patience = if disk.owner.is_some() { RUN_ENDS } else { PASSING_BY };
     let users = still_used(&disk.file, disk.block.as_deref(), patience);
@@ -313,7 +313,7 @@ fn let_go(disk: &mut Disk) -> Result<(), String> {
     })
 }
 
-/// Where the data are kept.
+/// Where the data is kept.
 fn store(spec: &DriveSpec) -> Result<Store, RunnerError> {
     let Some(path) = &spec.store else {
         let made = Store::in_memory(spec.size);
@@ -331,7 +331,7 @@ fn store(spec: &DriveSpec) -> Result<Store, RunnerError> {
     })
 }
 
-/// Makes the drive: its directory, its file and its block device.
+/// Creates the drive: directory, file and block device.
 fn make(
     journal: &Journal,
     spec: &DriveSpec,
@@ -357,7 +357,7 @@ fn make(
             AttachError::Io(..) => refused(&device, reason, "crosspoint doctor"),
             AttachError::TooFast { scale, .. } => {
                 let next = format!("--scale {scale}");
-                // Emulation overhead varies: twice of what it takes now.
+                // Emulation overhead varies: twice the present value.
                 let scale = Some(scale.saturating_mul(2));
                 RunnerError::NotAttached { device, reason, next, scale }
             }
@@ -403,7 +403,7 @@ fn make(
     Ok((attached, disk))
 }
 
-/// How much too long nine of ten sleeps are here, at most [`SPIN_MAX`].
+/// The p90 oversleep on this host, at most [`SPIN_MAX`].
 fn overshoot() -> Nanos {
     let sleeps = observe::interrupt_wake_ups().map(|(sleeps, _)| sleeps).unwrap_or_default();
     let at = sleeps.len().saturating_sub(1) * 9 / 10;

@@ -1,4 +1,4 @@
-//! What requests of the kernel come to: an answer at once, or something that the model times.
+//! Decides on kernel requests: answered at once, or timed by the model.
 //!
 //! Invariant: every request that expects an answer gets one.
 
@@ -9,14 +9,14 @@ use super::wire::{Attributes, FILE, FuseAnswer, FuseOperation, FuseRequest, NAME
 use crate::medium::Change;
 use crate::store::Store;
 
-/// What is to be done about a request.
+/// Decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// Nothing, not even an answer.
     Silent,
-    /// To answer: with an error, or with what was put into the answer.
+    /// Answer now: with an error, or with the prepared answer.
     Now(Option<i32>),
-    /// To do what is below at the model's time, then to answer.
+    /// Do the operation at the model's time, then answer.
     Timed(Operation, u64, u32),
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn decide(
             let length = u64::from(length).min(size.saturating_sub(offset)) as u32;
             return timed(Operation::Read, (offset, length));
         }
-        // It would be with the model for as long as a way to beyond its end takes.
+        // A write beyond the end would take the model's time for nothing.
         FuseOperation::Write { offset, data }
             if offset.checked_add(data.len() as u64).is_none_or(|end| end > size) =>
         {
@@ -52,7 +52,7 @@ pub(crate) fn decide(
         FuseOperation::Discard { offset, length } => {
             return timed(Operation::Discard, (offset, part_of(store, offset, length)));
         }
-        // What was agreed on at the beginning stands.
+        // The agreement from the start stands.
         FuseOperation::Init { .. } => error = Some(Errno::IO),
         FuseOperation::Lookup { name, .. } if request.node == ROOT && name == NAME.as_bytes() => {
             answer.entry(of(FILE));
@@ -80,7 +80,7 @@ pub(crate) fn decide(
     Decision::Now(error.map(Errno::raw_os_error))
 }
 
-/// What a request changes on the medium.
+/// The change that a request makes on the medium.
 pub(crate) const fn change<'a>(asked: &FuseOperation<'a>) -> Change<'a> {
     match *asked {
         FuseOperation::Write { offset, data } => Change::Write { offset, data },
@@ -89,12 +89,12 @@ pub(crate) const fn change<'a>(asked: &FuseOperation<'a>) -> Change<'a> {
     }
 }
 
-/// How much of a range the model gets: there are no longer discards than this.
+/// The part of a range that the model gets; discards are bounded.
 fn part_of(store: &Store, offset: u64, length: u64) -> u32 {
     length.min(store.size().get().saturating_sub(offset)).min(1 << 30) as u32
 }
 
-/// One without bytes asks nothing of the model.
+/// An empty request is not timed.
 fn timed(operation: Operation, (offset, length): (u64, u32)) -> Decision {
     if length == 0 { Decision::Now(None) } else { Decision::Timed(operation, offset, length) }
 }

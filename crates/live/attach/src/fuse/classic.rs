@@ -1,9 +1,9 @@
-//! Serving through `/dev/fuse`, as every kernel can: one thread, woken by requests and by time alike.
+//! The classic transport through `/dev/fuse`: one thread, woken by requests and by time.
 //!
-//! It sleeps until shortly before something is due, or until a request comes, and looks actively for the
-//! last instants. Data are written while the model times a write and read when a read is answered, so that
-//! an answer never shows less than what was acknowledged. Invariants: each request is answered once; after
-//! warm-up nothing is allocated.
+//! It sleeps until shortly before something is due or a request arrives, and polls for the last instants.
+//! Data is written while the model times a write and read when a read is answered, so an answer never shows
+//! less than what was acknowledged. Invariants: each request is answered once; nothing is allocated after
+//! warm-up.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::failures::errno;
 use crate::handing::{FailedChanges, hand_over};
 use crate::timed::{LOOK, ServedDisk, Serving, Turn, UnderWay};
 
-/// Requests that are taken before what is due is looked at again.
+/// Requests taken before due completions are checked again.
 const BATCH: usize = 32;
 /// With no more requests under way than this, it is served where the client runs.
 const FEW: usize = 2;
@@ -81,7 +81,7 @@ impl ClassicServer {
                             self.take(message)?;
                         }
                         taken += 1;
-                        // Without anything under way there is time for the next one to be waited for.
+                        // With nothing in flight there is time to wait for the next request.
                         if self.under_way == 0 {
                             break;
                         }
@@ -127,7 +127,7 @@ impl ClassicServer {
         }
     }
 
-    /// Takes one request: answers it at once, or hands it to the model.
+    /// Takes one request: answers it at once, or submits it to the model.
     fn take(&mut self, message: FuseRequest<'_>) -> std::io::Result<()> {
         if matches!(message.asked, FuseOperation::Read { .. } | FuseOperation::Write { .. }) {
             self.follower.follow(message.process, self.read, self.under_way > FEW);
@@ -183,7 +183,7 @@ impl ClassicServer {
 
     fn send(&mut self, unique: u64, error: Option<i32>) -> std::io::Result<()> {
         match rustix::io::write(&self.fuse, self.answer.finish(unique, error)) {
-            // Who asked has gone, or nothing is mounted any more.
+            // The client is gone, or the file system was unmounted.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => Ok(()),
             Err(error) => Err(error.into()),
         }

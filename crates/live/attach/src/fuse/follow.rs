@@ -1,9 +1,9 @@
-//! Serving on the processor on which the client runs: a wake-up there takes a microsecond or two, one that
-//! crosses processors ten times that, and more where the other one rests. With many requests under way
-//! nobody waits for one of them, and two processors do more than one.
+//! Serving on the client's CPU: a wake-up there takes a microsecond or two, one across CPUs ten times that,
+//! and more if the other CPU is idle. With many requests in flight no client waits for one of them, and two
+//! CPUs do more than one.
 //!
-//! Invariants: nothing is allocated for one client; looked at rarely enough to cost next to nothing. What
-//! it is not: a scheduler; with clients on several processors it is where the last one was.
+//! Invariants: nothing is allocated per client; checked rarely enough to cost next to nothing. With clients
+//! on several CPUs it follows the last one.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// How often it is looked at.
+/// Interval between checks.
 const EVERY: Duration = Duration::from_millis(2);
 
-/// Where this thread may run now.
+/// Current CPU restriction of this thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Confined {
-    /// Where it may by its process.
+    /// Any CPU of its process.
     Anywhere,
     /// On one processor.
     To(usize),
@@ -27,11 +27,11 @@ enum Confined {
 #[derive(Debug)]
 pub(crate) struct Follower {
     looked: Instant,
-    /// None until it was looked at.
+    /// `None` before the first check.
     now: Option<Confined>,
-    /// Where this thread may run.
+    /// CPUs that this thread may use.
     allowed: Option<CpuSet>,
-    /// What says where a process ran, and of which.
+    /// The `stat` file of a process, and its ID.
     stat: Option<(u32, File)>,
 }
 
@@ -52,8 +52,8 @@ impl Follower {
         }
     }
 
-    /// Moves this thread to where `process` ran last, if that has changed; with `many` requests under way,
-    /// anywhere.
+    /// Moves this thread to the last CPU of `process`, if that has changed; anywhere with `many` requests in
+    /// flight.
     #[inline]
     pub fn follow(&mut self, process: u32, now: Instant, many: bool) {
         let early = now.duration_since(self.looked) < EVERY && self.now.is_some();
@@ -91,7 +91,7 @@ impl Follower {
 
 /// The processor in a line of `/proc/PID/stat` (proc(5), field 39).
 fn processor_of(stat: &str) -> Option<usize> {
-    // The name before it may have blanks and brackets.
+    // The name before it may contain blanks and brackets.
     let (_, rest) = stat.rsplit_once(')')?;
     let processor = rest.split_whitespace().nth(36)?.parse().ok()?;
     (processor < CpuSet::MAX_CPU).then_some(processor)

@@ -1,4 +1,5 @@
-//! FUSE: the disk is a file on a file system of its own, by rings of io_uring or by reading `/dev/fuse`.
+//! FUSE: the disk is a file on a file system of its own, served through io_uring rings or by reading
+//! `/dev/fuse`.
 
 mod answering;
 mod classic;
@@ -40,7 +41,7 @@ fn thread(
 ) -> Result<JoinHandle<io::Result<()>>, AttachError> {
     let named = std::thread::Builder::new().name(format!("attached-{number}"));
     let started = named.spawn(move || {
-        // Timers of these threads are exact to what the kernel can.
+        // Makes timers of these threads as exact as the kernel allows.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         serve()
     });

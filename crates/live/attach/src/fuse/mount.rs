@@ -1,6 +1,6 @@
-//! A FUSE file system mounted: by root with mount(2), by others through `fusermount3`.
+//! Mounts a FUSE file system: root with mount(2), others through `fusermount3`.
 //!
-//! Invariant: what is mounted can be unmounted by the same user.
+//! Invariant: the same user can unmount it.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -27,12 +27,12 @@ use crate::transport::{AttachError, Missing};
 const HELPER: &str = "fusermount3";
 /// Whether mounts may use rings (Linux 6.14).
 const RINGS_PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
-/// Time that the kernel has to begin.
+/// Time limit for the kernel's first request.
 const BEGIN_SECONDS: i64 = 10;
 /// Name of the file system in lists of mounts.
 const SOURCE: &str = "crosspoint";
 
-/// Whether FUSE can be used here.
+/// Checks that FUSE is available.
 ///
 /// # Errors
 /// What is missing.
@@ -50,7 +50,7 @@ pub(crate) fn fuse_available() -> Result<(), Missing> {
     }
 }
 
-/// Whether FUSE over io_uring can be used here.
+/// Checks that FUSE over io_uring is available.
 ///
 /// # Errors
 /// What is missing.
@@ -67,11 +67,11 @@ fn no_rings() -> Missing {
     Missing::new(reason, "--transport classic")
 }
 
-/// Mounts at the directory `place` and agrees with the kernel on how requests come: through `rings`, or by
-/// reading. Gives the open `/dev/fuse`, which does not block.
+/// Mounts at the directory `place` and negotiates the transport: `rings`, or reading. Returns the open
+/// `/dev/fuse`, which does not block.
 ///
 /// # Errors
-/// What failed; then nothing is mounted.
+/// What failed; nothing is mounted then.
 pub(crate) fn mount(place: &Path, rings: bool) -> Result<OwnedFd, AttachError> {
     let allowed = if rings { RingsAllowed::new() } else { None };
     let mounted = if geteuid().is_root() { as_root(place) } else { by_helper(place) };
@@ -86,7 +86,7 @@ pub(crate) fn mount(place: &Path, rings: bool) -> Result<OwnedFd, AttachError> {
     .inspect_err(|_| release(place))
 }
 
-/// Unmounts what was mounted a moment ago, by whom it was mounted.
+/// Unmounts a fresh mount.
 fn release(place: &Path) {
     if geteuid().is_root() {
         let _ = rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH);
@@ -96,7 +96,7 @@ fn release(place: &Path) {
     }
 }
 
-/// Answers the kernel's first request; whether requests come through rings.
+/// Answers the kernel's first request; returns whether requests come through rings.
 fn agree(fuse: &OwnedFd, rings: bool) -> io::Result<bool> {
     let flags = fcntl_getfl(fuse)?;
     fcntl_setfl(fuse, flags | OFlags::NONBLOCK)?;
@@ -121,35 +121,34 @@ fn agree(fuse: &OwnedFd, rings: bool) -> io::Result<bool> {
     Ok(rings)
 }
 
-/// Whether attaching would allow FUSE over io_uring for a moment: it is there, forbidden, and this user may.
+/// Whether attaching can enable FUSE over io_uring temporarily: it exists, is disabled, and this user may.
 pub(crate) fn allows_rings() -> bool {
     let forbidden = std::fs::read_to_string(RINGS_PARAMETER).is_ok_and(|word| word.trim() == "N");
     forbidden && OpenOptions::new().write(true).open(RINGS_PARAMETER).is_ok()
 }
 
-/// Processors that there can be: the kernel wants a ring for each.
+/// Number of possible CPUs: the kernel requires a ring for each.
 pub(crate) fn processors() -> io::Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let last = text.trim().rsplit(['-', ',']).next().and_then(|last| last.parse::<usize>().ok());
     last.map(|last| last + 1).ok_or_else(|| io::Error::other(format!("{} processors", text.trim())))
 }
 
-/// FUSE over io_uring allowed, if need be for as long as this lives: mounting asks, what is mounted
-/// continues.
+/// Enables FUSE over io_uring while this lives, if needed; existing mounts keep it.
 struct RingsAllowed {
     /// The parameter, locked, if it was changed.
     changed: Option<File>,
 }
 
 impl RingsAllowed {
-    /// None where it cannot be allowed, or the kernel has none.
+    /// `None` if it cannot be enabled, or the kernel lacks it.
     fn new() -> Option<Self> {
         let read = || std::fs::read_to_string(RINGS_PARAMETER).ok();
         let file = OpenOptions::new().write(true).open(RINGS_PARAMETER);
         let Ok(file) = file else {
             return read().filter(|word| word.trim() == "Y").map(|_| Self { changed: None });
         };
-        // Who attaches at the same time waits: it would find it allowed and leave it so.
+        // A concurrent attach waits: it would find it enabled and leave it so.
         flock(&file, FlockOperation::LockExclusive).ok()?;
         if read()?.trim() == "Y" {
             return Some(Self { changed: None });
@@ -170,7 +169,7 @@ impl Drop for RingsAllowed {
 fn as_root(place: &Path) -> io::Result<OwnedFd> {
     let fuse = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    // Root alone opens the file; servers of other users reach what is on a file system over it.
+    // Only root opens the file; servers of other users need access to a file system on it.
     let options = format!(
         "fd={},rootmode=40000,user_id={user},group_id={group},default_permissions,allow_other",
         fuse.as_raw_fd()

@@ -1,9 +1,9 @@
-//! The memory that is shared with the kernel where requests come through rings
-//! (linux/include/uapi/linux/fuse.h, `struct fuse_uring_req_header`), and the commands about it.
+//! The memory shared with the kernel for ring requests (linux/include/uapi/linux/fuse.h, `struct
+//! fuse_uring_req_header`), and the commands for it.
 //!
-//! Invariants: a place is read and written here only between a request and its answer, and by the kernel
-//! only between an answer and the next request; memory that was registered is never given back, since the
-//! kernel takes a ring apart in its own time.
+//! Invariants: a slot is accessed here only between a request and its answer, and by the kernel only between
+//! an answer and the next request; registered memory is never freed, because the kernel tears a ring down
+//! asynchronously.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -19,15 +19,15 @@ pub(crate) type ServerRing = IoUring<squeue::Entry128, cqueue::Entry>;
 /// Commands of `enum fuse_uring_cmd`.
 const REGISTER: u32 = 1;
 const COMMIT_AND_FETCH: u32 = 2;
-/// Where the length stands in `struct io_uring_sqe`.
+/// Offset of the length in `struct io_uring_sqe`.
 const SQE_LENGTH: usize = 24;
 
-/// Which place it is.
+/// Identifies a slot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PlaceOf {
     /// The processor.
     pub queue: u16,
-    /// What completions name it by.
+    /// Its name in completions.
     pub token: u64,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Place {
     vectors: &'static [libc::iovec; 2],
 }
 
-// SAFETY: the pointers are to memory of this place, which lives for ever and is used by its owner alone.
+// SAFETY: the pointers are to memory of this slot, which lives forever and is used by its owner alone.
 unsafe impl Send for Place {}
 
 /// A ring of this many entries.
@@ -62,9 +62,9 @@ pub(crate) fn new_ring(entries: u32) -> std::io::Result<ServerRing> {
     IoUring::builder().setup_single_issuer().setup_coop_taskrun().build(entries)
 }
 
-/// Puts a command into a ring; one that is full is emptied before.
+/// Pushes a command into a ring; a full ring is submitted first.
 pub(crate) fn push(ring: &mut ServerRing, entry: &squeue::Entry128) -> std::io::Result<()> {
-    // SAFETY: what a command refers to is memory of places, which lives for ever.
+    // SAFETY: a command refers to memory of slots, which lives forever.
     while unsafe { ring.submission().push(entry) }.is_err() {
         ring.submit()?;
     }
@@ -94,20 +94,20 @@ impl Place {
     }
 
     fn header(&mut self) -> &mut Header {
-        // SAFETY: it lives for ever, is this place's alone, and the kernel leaves it alone until it is
+        // SAFETY: it lives forever, belongs to this slot alone, and the kernel leaves it alone until it is
         // answered (the module's invariant).
         unsafe { self.header.as_mut() }
     }
 
     /// The header, the arguments and the data of the request in it.
     pub fn request(&self) -> (&[u8], &[u8], &[u8]) {
-        // SAFETY: as of `header`; nothing is changed while these are looked at.
+        // SAFETY: as for `header`; nothing changes while these are borrowed.
         let (header, payload) = unsafe { (self.header.as_ref(), self.payload.as_ref()) };
         let length = (header.payload_size as usize).min(payload.len());
         (&header.head, &header.arguments, &payload[..length])
     }
 
-    /// Room for this many bytes of an answer; no more than there is.
+    /// Space for this many bytes of an answer, at most the available.
     pub fn room(&mut self, bytes: usize) -> &mut [u8] {
         // SAFETY: as of `header`.
         let payload = unsafe { self.payload.as_mut() };
@@ -115,7 +115,7 @@ impl Place {
         &mut payload[..bytes]
     }
 
-    /// Gives the place to the kernel for the first time.
+    /// Hands the slot to the kernel for the first time.
     pub fn register(
         &mut self,
         ring: &mut ServerRing,
@@ -126,8 +126,8 @@ impl Place {
         self.command(ring, fuse, of, (REGISTER, vectors))
     }
 
-    /// Answers the request in it, with an error or this many bytes of data, and gives the place back. The
-    /// request's number stands where the answer's does.
+    /// Answers its request, with an error or this many bytes of data, and hands the slot back. The request's
+    /// ID is where the answer's is.
     pub fn answer(
         &mut self,
         ring: &mut ServerRing,
@@ -150,7 +150,7 @@ impl Place {
         of: PlaceOf,
         (command, address): (u32, u64),
     ) -> std::io::Result<()> {
-        // `struct fuse_uring_cmd_req`: flags, which request is answered, the processor.
+        // `struct fuse_uring_cmd_req`: flags, the request's ID, the CPU.
         let mut body = [0u8; 80];
         body[8..16].copy_from_slice(&self.header().commit.to_ne_bytes());
         body[16..18].copy_from_slice(&of.queue.to_ne_bytes());

@@ -1,9 +1,8 @@
-//! Serving through rings of io_uring (Linux 6.14 and later): a thread for each processor serves what asks
-//! there, so that no request wakes another processor.
+//! The rings transport of io_uring (Linux 6.14 and later): one thread per CPU serves the requests of that
+//! CPU, so no request wakes another one.
 //!
-//! The kernel puts a request into one of a thread's places, and the answer goes back from the same place.
-//! Invariants: each request is answered once, by the thread that it came to; after warm-up nothing is
-//! allocated.
+//! The kernel puts a request into one of a thread's slots, and the answer goes back through the same slot.
+//! Invariants: each request is answered once, by its thread; nothing is allocated after warm-up.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -24,25 +23,25 @@ use crate::failures::{errno, lock};
 use crate::handing::{FailedChanges, hand_over};
 use crate::timed::{LOOK, ServedDisk, Serving, Turn, UnderWay};
 
-/// Places of a thread: this many requests of a processor are with the model at once, more wait before it.
+/// Slots of a thread: the number of a CPU's requests that can be in the model; more wait before it.
 const PLACES: usize = 256;
-/// The same on machines with many processors.
+/// The same on machines with many CPUs.
 const PLACES_OF_MANY: usize = 64;
 /// From this many processors on.
 const MANY: usize = 16;
-/// What a thread is woken with.
+/// Token that wakes a thread.
 const WAKE: u64 = u64::MAX;
 
 /// Where a thread is reached.
 #[derive(Debug)]
 struct Inbox {
-    /// Its ring; negative until there is one.
+    /// Its ring; negative before it exists.
     ring: AtomicI32,
-    /// What is due and belongs to it.
+    /// Completions that belong to it.
     due: Mutex<Vec<UnderWay>>,
 }
 
-/// What the threads of one disk share.
+/// State shared by the threads of one disk.
 #[derive(Debug)]
 pub(crate) struct Rings {
     fuse: OwnedFd,
@@ -53,7 +52,7 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// For every processor that there can be.
+    /// One for every possible CPU.
     pub fn new(fuse: OwnedFd, disk: Arc<ServedDisk>, owner: (u32, u32), processors: usize) -> Self {
         let inbox =
             || Inbox { ring: AtomicI32::new(-1), due: Mutex::new(Vec::with_capacity(1024)) };
@@ -75,14 +74,14 @@ pub(crate) struct RingServer {
     answer: FuseAnswer,
     due: Vec<UnderWay>,
     failed: FailedChanges,
-    /// Threads that have something in their inbox now.
+    /// Threads with a non-empty inbox.
     to_wake: Vec<usize>,
     /// Requests of this thread that are with the model.
     under_way: usize,
-    /// Since when every place is taken: who comes now waits where nobody sees it.
+    /// Since when every slot is taken: further requests wait unseen.
     full: Option<Instant>,
     turn: Turn,
-    /// Requests that are handed over the other way: ones that nobody waits for.
+    /// Requests through `/dev/fuse` that nobody waits for.
     other: Vec<u8>,
 }
 
@@ -91,9 +90,9 @@ impl RingServer {
     pub fn of_thread(shared: &Arc<Rings>, number: usize) -> std::io::Result<Self> {
         let mut only = CpuSet::new();
         only.set(number);
-        // One that is not there now, or not for this process: it serves from where it may run.
+        // If that CPU is offline or not allowed, it serves from any.
         let _ = sched_setaffinity(None, &only);
-        // Where this thread cannot serve, nobody does: the others end, and with them the mount.
+        // If this thread cannot serve, nobody does: the others end, and with them the mount.
         Self::make(Arc::clone(shared), number).inspect_err(|_| {
             shared.disk.state.stop.store(true, Ordering::Relaxed);
         })
@@ -132,14 +131,14 @@ impl RingServer {
     pub fn run(mut self) -> std::io::Result<()> {
         let ended = self.serve();
         self.shared.disk.state.leave(&self.serving);
-        // Where one thread ends, none of the others is of use.
+        // If one thread ends, the others are useless.
         self.shared.disk.state.stop.store(true, Ordering::Relaxed);
         ended
     }
 
     fn serve(&mut self) -> std::io::Result<()> {
         loop {
-            // All of a batch have been there since now, however long taking the first ones takes.
+            // All of a batch arrived by now, however long handling the first takes.
             let arrived = Instant::now();
             loop {
                 let next = self.ring.completion().next();
@@ -170,7 +169,7 @@ impl RingServer {
         }
     }
 
-    /// Takes the request in a place: answers it at once, or hands it to the model.
+    /// Takes the request in a slot: answers it at once, or submits it to the model.
     fn take(&mut self, token: usize, arrived: Instant) -> std::io::Result<()> {
         let disk = &self.shared.disk;
         let Some(place) = self.places.get(token) else {
@@ -196,13 +195,13 @@ impl RingServer {
                 self.shared.disk.note_inside(arrived);
                 Ok(())
             }
-            // Nothing of a ring goes unanswered: its place would be lost.
+            // Every ring request needs an answer, or its slot would be lost.
             Decision::Silent => self.put(token, None),
             Decision::Now(error) => self.put(token, error),
         }
     }
 
-    /// Answers everything that is due here, and hands the others' to them.
+    /// Answers all due requests of this thread, and hands others to their threads.
     fn deliver(&mut self) -> std::io::Result<()> {
         let mut due = std::mem::take(&mut self.due);
         let (shared, to_wake) = (Arc::clone(&self.shared), &mut self.to_wake);
@@ -254,7 +253,7 @@ impl RingServer {
         self.put(token, error)
     }
 
-    /// Answers with what was written down.
+    /// Answers with the prepared answer.
     fn put(&mut self, token: usize, error: Option<i32>) -> std::io::Result<()> {
         let body = self.answer.body();
         self.places[token].room(body.len()).copy_from_slice(body);
@@ -262,7 +261,7 @@ impl RingServer {
         self.answer_with(token, error, length)
     }
 
-    /// Answers with what is in the place.
+    /// Answers with the slot's contents.
     fn answer_with(
         &mut self,
         token: usize,
@@ -298,8 +297,8 @@ impl RingServer {
         }
     }
 
-    /// Reads what still comes the other way: what the kernel has forgotten, which nobody waits for; anything
-    /// else is refused there. Whether it is still mounted.
+    /// Reads remaining requests of `/dev/fuse`: forgets, which need no answer; others are refused. Returns
+    /// whether it is still mounted.
     fn drain(&mut self) -> bool {
         if self.other.is_empty() {
             return true;

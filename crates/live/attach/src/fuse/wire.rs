@@ -1,10 +1,10 @@
 //! Messages of the kernel's FUSE protocol (7.31 and later; linux/include/uapi/linux/fuse.h), as far as a
 //! directory with one file needs them.
 //!
-//! Invariants: whatever the bytes, parsing ends in a request or in nothing; numbers are in the byte order
-//! of the machine, as the kernel's are.
+//! Invariants: any bytes parse to a request or to nothing; integers are in native byte order, as the
+//! kernel's.
 
-/// Major version of the protocol, and the minor one that is spoken here.
+/// Major and minor version of the protocol.
 const VERSION: (u32, u32) = (7, 31);
 /// Bytes of the header of a request, and of an answer.
 const IN_HEADER: usize = 40;
@@ -13,7 +13,7 @@ pub(crate) const OUT_HEADER: usize = 16;
 pub(crate) const TRANSFER_MAX: u32 = 1 << 20;
 /// Room for any request.
 pub(crate) const REQUEST_MAX: usize = TRANSFER_MAX as usize + 4096;
-/// Requests of one client that the kernel lets be under way.
+/// Background requests that the kernel allows in flight.
 const BACKGROUND_MAX: u16 = 4096;
 
 /// The directory and the file.
@@ -29,21 +29,21 @@ const ASYNC_DIO: u32 = 1 << 15;
 const MAX_PAGES: u32 = 1 << 22;
 /// There are flags beyond the first 32.
 const MORE_FLAGS: u32 = 1 << 30;
-/// Requests may be handed over through rings of io_uring (Linux 6.14).
+/// Requests may come through io_uring rings (Linux 6.14).
 const OVER_IO_URING: u64 = 1 << 41;
-/// Flags of OPEN: past the page cache, with writes side by side; or with what is cached kept.
+/// Flags of OPEN: bypass the page cache with parallel writes; or keep cached data.
 const OPEN_DIRECT: u32 = 1 << 0;
 const OPEN_KEEP_CACHE: u32 = 1 << 1;
 const OPEN_PARALLEL_WRITES: u32 = 1 << 6;
-/// Flags of FALLOCATE: the size stays, and a hole is made, or zeros.
+/// Flags of FALLOCATE: keep the size, and punch a hole or zero.
 const KEEP_SIZE: u32 = 1;
 const PUNCH_HOLE: u32 = 2;
 const ZERO_RANGE: u32 = 16;
 
-/// What the kernel asks.
+/// A kernel request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FuseOperation<'a> {
-    /// To begin: what it offers.
+    /// Negotiation, with what the kernel offers.
     Init {
         readahead: u32,
         flags: u64,
@@ -52,7 +52,7 @@ pub(crate) enum FuseOperation<'a> {
         name: &'a [u8],
     },
     Attributes,
-    /// To change attributes: the size, if it is one of them; whether mode or owner are.
+    /// Changes attributes: the size, if given; whether mode or owner are.
     SetAttributes {
         size: Option<u64>,
         owner: bool,
@@ -74,7 +74,7 @@ pub(crate) enum FuseOperation<'a> {
         data: &'a [u8],
     },
     Flush,
-    /// A range that holds nothing any more.
+    /// A range is discarded.
     Discard {
         offset: u64,
         length: u64,
@@ -84,15 +84,15 @@ pub(crate) enum FuseOperation<'a> {
         end: u64,
     },
     Statistics,
-    /// What nobody may do: make, remove or rename what is there.
+    /// Forbidden: create, remove or rename.
     Forbidden,
-    /// Nothing that has to be done, but an answer is expected.
+    /// A no-op that expects an answer.
     Nothing,
-    /// Nothing, and no answer.
+    /// A no-op without an answer.
     Silent,
-    /// Something whose parts are missing.
+    /// A truncated request.
     Malformed,
-    /// Nothing that is known here.
+    /// An unknown request.
     Unknown,
 }
 
@@ -102,12 +102,12 @@ pub(crate) struct FuseRequest<'a> {
     /// Its number.
     pub unique: u64,
     pub node: u64,
-    /// Who asks; 0 where that is not known.
+    /// The client's process ID; 0 if unknown.
     pub process: u32,
     pub asked: FuseOperation<'a>,
 }
 
-/// Whether a kernel that says so to INIT hands requests over through rings.
+/// Whether a kernel with these INIT flags offers rings.
 pub(crate) const fn offers_rings(flags: u64) -> bool {
     flags & OVER_IO_URING != 0
 }
@@ -132,7 +132,7 @@ impl<'a> FuseRequest<'a> {
         let length = head.u32(0)? as usize;
         let body = bytes.get(IN_HEADER..length)?;
         let (unique, node) = (head.u64(8)?, head.u64(16)?);
-        // One that is cut short is answered as well: whoever asked waits for that.
+        // A truncated request is answered, too, because its client waits.
         let asked = asked(head.u32(4)?, body).unwrap_or(FuseOperation::Malformed);
         let process = head.u32(32)?;
         Some(Self { unique, node, process, asked })
@@ -145,7 +145,7 @@ impl<'a> FuseRequest<'a> {
         let (operation, unique, node) = (head.u32(4)?, head.u64(8)?, head.u64(16)?);
         let body = Body(arguments);
         let asked = match operation {
-            // What has no arguments but a name has it among the data.
+            // A name as the only argument is in the data.
             LOOKUP => asked(operation, data),
             WRITE => body.u64(8).zip(body.u32(16)).and_then(|(offset, length)| {
                 data.get(..length as usize).map(|data| FuseOperation::Write { offset, data })
@@ -190,7 +190,7 @@ fn asked(operation: u32, bytes: &[u8]) -> Option<FuseOperation<'_>> {
         6 | 8 | 9 | 10 | 11 | 12 | 13 | 35 | 45 => FuseOperation::Forbidden,
         26 => {
             let (readahead, flags) = (body.u32(8)?, u64::from(body.u32(12)?));
-            // Older kernels say nothing more.
+            // Older kernels send nothing more.
             let more =
                 u64::from(body.u32(16).filter(|_| flags as u32 & MORE_FLAGS != 0).unwrap_or(0));
             FuseOperation::Init { readahead, flags: flags | more << 32 }
@@ -202,7 +202,7 @@ fn asked(operation: u32, bytes: &[u8]) -> Option<FuseOperation<'_>> {
             let emptied = mode == KEEP_SIZE | PUNCH_HOLE || mode & !KEEP_SIZE == ZERO_RANGE;
             match emptied {
                 true => FuseOperation::Discard { offset, length },
-                // Space that is set aside: the disk has all of it.
+                // Preallocation: the disk already has all of its space.
                 false if mode & !KEEP_SIZE == 0 => {
                     FuseOperation::Allocate { end: offset.saturating_add(length) }
                 }
@@ -216,7 +216,7 @@ fn asked(operation: u32, bytes: &[u8]) -> Option<FuseOperation<'_>> {
 /// `O_DIRECT` as the kernel's headers of this architecture have it.
 const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();
 
-/// What a file or directory is.
+/// Attributes of a file or directory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attributes {
     pub node: u64,
@@ -235,19 +235,19 @@ impl FuseAnswer {
         Self(Vec::with_capacity(OUT_HEADER + bytes))
     }
 
-    /// What was put, without the header.
+    /// The body, without the header.
     pub fn body(&self) -> &[u8] {
         &self.0[OUT_HEADER..]
     }
 
-    /// Begins again.
+    /// Clears it.
     pub fn clear(&mut self) -> &mut Self {
         self.0.clear();
         self.0.resize(OUT_HEADER, 0);
         self
     }
 
-    /// The bytes of an answer to `unique`: an error (a positive errno) or what was put.
+    /// The bytes of an answer to `unique`: an error (a positive errno) or the body.
     pub fn finish(&mut self, unique: u64, error: Option<i32>) -> &[u8] {
         if error.is_some() {
             self.0.truncate(OUT_HEADER);
@@ -281,7 +281,7 @@ impl FuseAnswer {
         &mut self.0[at..]
     }
 
-    /// The answer to INIT: what is spoken, of what was offered; whether through rings.
+    /// The answer to INIT: the accepted offers, and whether through rings.
     pub fn init(&mut self, readahead: u32, offered: u64, ring: bool) {
         let mut flags = (ASYNC_READ | BIG_WRITES | ASYNC_DIO | MAX_PAGES) & offered as u32;
         let mut more = 0;
@@ -298,7 +298,7 @@ impl FuseAnswer {
         }
     }
 
-    /// The answer to LOOKUP: known for an hour, since nothing changes.
+    /// The answer to LOOKUP, valid for an hour, since nothing changes.
     pub fn entry(&mut self, of: Attributes) {
         self.u64(of.node).u64(0).u64(VALID_SECONDS).u64(VALID_SECONDS).u32(0).u32(0);
         self.attributes_of(of);
@@ -352,7 +352,7 @@ impl FuseAnswer {
     }
 }
 
-/// How long the kernel may keep what it knows of the file.
+/// How long the kernel may cache attributes.
 const VALID_SECONDS: u64 = 3600;
 
 #[cfg(test)]

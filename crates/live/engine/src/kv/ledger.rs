@@ -1,9 +1,9 @@
-//! A log of what a database acknowledged, kept outside it in a file that outlives the program.
+//! A log of a database's acknowledgements, kept in a separate file that outlives the program.
 //!
-//! After the program or the engine's process ended early, the database is opened again and compared with
-//! it. An update is noted after it was acknowledged, so the database may be ahead of the ledger, never
-//! behind; each record has one writer. It survives the end of the program, not of the system. Each note is
-//! a system call: not for trials that measure speed.
+//! After the program or the engine's process ended early, the database is reopened and compared with it. An
+//! update is logged after its acknowledgement, so the database may be ahead of the ledger, never behind; each
+//! record has one writer. It survives the end of the program, not of the system. Each entry is a system call:
+//! not for trials that measure speed.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -27,14 +27,14 @@ pub struct Ledger {
     records: u64,
 }
 
-/// What a check found.
+/// Result of a verification.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Records that had been acknowledged.
+    /// Acknowledged records.
     pub records: u64,
-    /// Of those, with an update that had been acknowledged.
+    /// Of those, records with an acknowledged update.
     pub updated: u64,
-    /// Acknowledged and not there, or there in an older state.
+    /// Acknowledged but missing, or in an older state.
     pub lost: u64,
 }
 
@@ -46,16 +46,16 @@ const NOTE: &str = "log an acknowledgement";
 const LOOK: &str = "read the log of acknowledgements";
 
 impl Ledger {
-    /// Makes a ledger of `records` records of the database at `place`.
+    /// Creates a ledger of `records` records for the database at `place`.
     ///
     /// # Errors
-    /// When the file cannot be made, or the place is named by more than some thousand bytes.
+    /// If the file cannot be created, or the path of the place exceeds some thousand bytes.
     pub fn create(path: &Path, place: &Path, records: u64) -> io::Result<Self> {
         let name = place.as_os_str().as_encoded_bytes();
         if name.len() as u64 > HEADER - PLACE_AT {
             return Err(io::Error::other("the path of the database is too long"));
         }
-        // It has its name once it is whole: a kill meanwhile leaves none, and not half of one.
+        // Renamed once complete: a kill leaves none rather than half of one.
         let unnamed = path.with_extension("new");
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&unnamed)?;
@@ -69,10 +69,10 @@ impl Ledger {
         Ok(Self { file, records })
     }
 
-    /// Opens a ledger that an earlier process left; also where its database is.
+    /// Opens a ledger left by an earlier process; also returns its database's place.
     ///
     /// # Errors
-    /// When it is none.
+    /// If it is not a ledger.
     pub fn open(path: &Path) -> io::Result<(Self, PathBuf)> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let mut ledger = Self { file, records: 0 };
@@ -108,10 +108,10 @@ impl Ledger {
         self.file.write_all_at(&generation.to_le_bytes(), HEADER + record * 8).map_err(failed(NOTE))
     }
 
-    /// What was acknowledged: records that were loaded, and how many of them were updated.
+    /// Acknowledgements: loaded records, and how many of them were updated.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn noted(&self) -> io::Result<(u64, u64)> {
         let loaded = self.word(16)?.min(self.records);
         let updated = |sum: u64, record| -> io::Result<u64> {

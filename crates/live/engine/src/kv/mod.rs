@@ -1,7 +1,7 @@
 //! Key-value trials on any engine: loading a database, and driving it.
 //!
-//! A thread for each client, with its own access to the engine. Every value that is read is checked against
-//! what may have been written; a wrong one ends the trial.
+//! One thread per client, with its own access to the engine. Every value read is checked against possible
+//! writes; a wrong one ends the trial.
 
 mod ledger;
 mod operations;
@@ -32,13 +32,13 @@ pub struct KvSpec {
     pub values: ValueShape,
     /// Records per transaction while loading.
     pub load_batch: u32,
-    /// Phases and what ends it.
+    /// Phases and end conditions.
     pub trial: TrialSpec,
     /// Seed of values.
     pub seed: Seed,
 }
 
-/// Loads records `0..records` in key order and notes each transaction in `ledger`. `step` gets the number
+/// Loads records `0..records` in key order and logs each transaction in `ledger`. `step` gets the number
 /// loaded and returns whether to continue; returns whether all are loaded.
 ///
 /// # Errors

@@ -1,14 +1,14 @@
-//! One key-value operation, its result checked.
+//! Executes one key-value operation and checks its result.
 //!
-//! A value of another record, or of a size that no value has, ends the trial however it was read. Scans and
-//! every sixteenth lookup of a client are checked byte by byte. Nothing is allocated after the buffers.
+//! A value of another record or size ends the trial. Scans and every sixteenth lookup of a client are checked
+//! byte by byte. Nothing is allocated besides the buffers.
 
 use workload::{Issue, KvAction, KvOp, Values, write_key};
 
 use super::Ledger;
 use crate::{EngineError, KeyValue, Session, Submit};
 
-/// What every operation of a trial works with.
+/// Shared parameters of a trial's operations.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Records<'a> {
     pub values: &'a Values,
@@ -35,7 +35,7 @@ impl Buffers {
     }
 }
 
-/// A client's access to a database as a session: every operation ends at once.
+/// A client's access to a database as a session: every operation completes at once.
 pub(crate) struct KvSession<'a, A> {
     pub access: A,
     pub records: Records<'a>,

@@ -1,5 +1,4 @@
-//! Putting a closed database out of the page cache, so that the next reader starts cold; and how much of one
-//! is in it.
+//! Evicts a closed database from the page cache, for a cold start; and measures residency.
 //!
 //! Invariant: needs no privilege; touches only the files of one directory, or one device.
 
@@ -12,11 +11,11 @@ use rustix::fs::{Advice, fadvise};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use units::Bytes;
 
-/// Writes back and drops from the page cache every file in the directory `place`, or the device that it is.
-/// Files that are mapped or open elsewhere may stay.
+/// Writes back and evicts every file in the directory `place`, or the device. Files that are mapped or open
+/// elsewhere may stay.
 ///
 /// # Errors
-/// When a file cannot be opened or written back.
+/// If a file cannot be opened or written back.
 pub fn evict(place: &Path) -> io::Result<()> {
     for path in files_of(place)? {
         let file = File::open(&path)?;
@@ -36,7 +35,7 @@ fn files_of(place: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths?.into_iter().filter(|path| path.is_file()).collect())
 }
 
-/// How much of a database is in memory.
+/// Residency of a database in memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Residency {
     /// Bytes in the page cache.
@@ -53,11 +52,11 @@ impl Residency {
     }
 }
 
-/// How much of the files in `place`, or of the device that it is, is in the page cache, by mincore(2). A hole
-/// counts as not resident, a file that goes meanwhile as none.
+/// Residency of the files in `place`, or of the device, by mincore(2). Holes count as not resident, files
+/// that disappear as none.
 ///
 /// # Errors
-/// When a file cannot be read or mapped.
+/// If a file cannot be read or mapped.
 pub fn residency(place: &Path) -> io::Result<Residency> {
     let mut sum = Residency::default();
     for path in files_of(place)? {
@@ -66,9 +65,9 @@ pub fn residency(place: &Path) -> io::Result<Residency> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             other => other?,
         };
-        // A device says its size in no other way.
+        // The only way to get a device's size.
         let length = file.seek(SeekFrom::End(0))?;
-        // Of a file the parts that were ever written; a device has no other size than its length.
+        // For a file the allocated parts; for a device its length.
         let data = file.metadata()?;
         let taken = if data.is_file() { length.min(data.blocks() * 512) } else { length };
         sum.whole = Bytes(sum.whole.get() + taken);
@@ -81,7 +80,7 @@ pub fn residency(place: &Path) -> io::Result<Residency> {
     Ok(sum)
 }
 
-/// Bytes that one entry of mincore's speaks of.
+/// Bytes per entry of mincore.
 const PAGE: usize = 4096;
 
 fn resident_pages(file: &File, length: usize) -> io::Result<u64> {

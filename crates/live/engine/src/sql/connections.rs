@@ -1,8 +1,8 @@
 //! The connections of one thread as a session.
 //!
 //! A thread that sleeps for each result pays for the sleep and the wake-up; one that serves several
-//! connections finds the next result already there. A connection has one statement in flight. Response time
-//! ends when the thread has the whole result, so the time that a result waits for its thread is part of it.
+//! connections finds the next result waiting. A connection has one statement in flight. Response time ends
+//! when the thread has the whole result, so waiting for the thread is part of it.
 
 use std::os::fd::OwnedFd;
 
@@ -21,7 +21,7 @@ pub(crate) struct Connections<C> {
     /// Waits for several; none for one connection, whose result is waited for.
     poll: Option<OwnedFd>,
     events: Vec<epoll::Event>,
-    /// Events that were not looked at yet.
+    /// Events that were not handled yet.
     next: usize,
 }
 
@@ -36,7 +36,7 @@ impl<C: Statements> Connections<C> {
         Ok(Self { all, sent, poll, events, next: 0 })
     }
 
-    /// The end of a statement. After an error the connection has no open transaction.
+    /// Ends a statement. After an error the connection has no open transaction.
     fn ended(&mut self, lane: usize, result: Result<(), EngineError>) -> Ended {
         self.sent[lane] = false;
         let Err(error) = result else { return Ok(0) };
@@ -48,7 +48,7 @@ impl<C: Statements> Connections<C> {
         Err(error)
     }
 
-    /// Takes what has arrived on the connections that have events, up to the first statement that has ended.
+    /// Reads from connections with events, up to the first completed statement.
     fn take(&mut self, done: &mut Vec<Completion>) {
         while done.is_empty() && self.next < self.events.len() {
             let lane = self.events[self.next].data.u64() as usize;
@@ -70,7 +70,7 @@ impl<C: Statements> Connections<C> {
 fn registered<C: Statements>(all: &[C]) -> Result<OwnedFd, EngineError> {
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(waiting)?;
     for (lane, connection) in all.iter().enumerate() {
-        // One that has none ends each statement at once and is never waited for.
+        // A connection without a descriptor completes at once and is never waited for.
         if let Some(descriptor) = connection.descriptor() {
             let data = epoll::EventData::new_u64(lane as u64);
             epoll::add(&poll, descriptor, data, epoll::EventFlags::IN).map_err(waiting)?;
@@ -97,7 +97,7 @@ impl<C: Statements> Session for Connections<C> {
         }
     }
 
-    /// Reports one statement at a time, so that each is timed when its own result is there.
+    /// Reports one statement at a time, so each is timed when its own result is complete.
     fn poll(&mut self, wait: Wait, done: &mut Vec<Completion>) -> Result<(), EngineError> {
         let Some(poll) = &self.poll else {
             let result = self.all[0].receive(true).map(|_| ());

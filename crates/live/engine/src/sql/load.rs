@@ -1,7 +1,7 @@
-//! Loads sysbench's tables in parallel, and continues tables that are partly loaded.
+//! Loads sysbench's tables in parallel, and continues partly loaded ones.
 //!
-//! Rows are inserted in order of their key, a fixed number per statement, each statement a transaction. A
-//! load that was interrupted left a whole number of them, and the rest is what it would have been.
+//! Rows are inserted in key order, a fixed number per statement, each statement a transaction. An interrupted
+//! load left a whole number of them, and continuing gives the same tables.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -106,7 +106,7 @@ fn load_tables<E: SqlEngine>(engine: &E, shared: &LoadShared<'_>) -> Result<(), 
     }
 }
 
-/// Inserts the rows after `there`; whether all are in.
+/// Inserts the rows after `there`; returns whether all are present.
 fn fill<C: Statements>(
     connection: &mut C,
     shared: &LoadShared<'_>,

@@ -1,8 +1,7 @@
 //! SQL trials on any engine: loading sysbench's tables, and driving their clients.
 //!
-//! Where results can be awaited together there are as many threads as processors; else a thread for each
-//! connection. A transaction that the engine rolled back is counted and retried; a lost connection ends the
-//! trial.
+//! If results can be awaited together there are as many threads as CPUs; otherwise one per connection. A
+//! transaction that the engine rolled back is counted and retried; a lost connection ends the trial.
 
 mod connections;
 mod load;
@@ -30,7 +29,7 @@ pub const RETRIED: &str = "transactions_given_up";
 /// A SQL trial.
 #[derive(Debug, Clone)]
 pub struct SqlSpec {
-    /// Phases and what ends it.
+    /// Phases and end conditions.
     pub trial: TrialSpec,
     /// Variables to set during the trial.
     pub changes: Vec<SqlChange>,
@@ -41,11 +40,11 @@ impl SqlSpec {
     pub const FAILURES_MAX: u32 = 1000;
 }
 
-/// Runs the clients. `ready` is called once all are connected, and the clients begin when it returns;
-/// `watch` reads counters besides the engine's own.
+/// Runs the clients. `ready` is called once all are connected, and they begin when it returns; `watch` reads
+/// counters besides the engine's own.
 ///
 /// # Errors
-/// When a client cannot connect; later failures are data.
+/// If a client cannot connect; later failures are data.
 pub fn measure<E: SqlEngine, W: Workload<Op = SqlOp> + Send>(
     engine: &E,
     spec: &SqlSpec,
@@ -95,7 +94,7 @@ fn threads_of<E: SqlEngine, W>(
     let together = engine.connect(false)?.descriptor().is_some();
     let count = clients.len();
     let threads = if together { count.min(observe::cpus() as usize) } else { count };
-    // From the last thread on, so that each takes what is left at the end.
+    // From the last thread on, so each takes the rest.
     let mut split: Vec<_> =
         (0..threads).rev().map(|thread| clients.split_off(count * thread / threads)).collect();
     split.reverse();

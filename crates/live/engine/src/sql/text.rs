@@ -10,7 +10,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use study::SqlDialect;
 use workload::{OpClass, SQL_C, SQL_PAD, SqlOp, write_digits};
 
-/// The statement of a class with `?` for what changes.
+/// The statement of a class, with `?` for its values.
 #[must_use]
 pub fn prepared_text(class: OpClass, table: u32) -> String {
     match class {
@@ -45,7 +45,7 @@ pub fn texts_of(op: &SqlOp) -> ([u8; SQL_C], [u8; SQL_PAD]) {
     (c, pad)
 }
 
-/// Writes a statement with its values into `out`, which is emptied first.
+/// Writes a statement with its values into `out`, which is cleared first.
 ///
 /// # Panics
 /// Never: writing to memory does not fail.

@@ -1,15 +1,15 @@
-//! Aligned buffers, one for each operation in flight.
+//! Aligned buffers, one per operation in flight.
 //!
-//! Invariants: each buffer is aligned for O_DIRECT and stays where it is for the life of the pool; no two
-//! pages written are equal, so that nothing below can store one for many.
+//! Invariants: each buffer is aligned for O_DIRECT and never moves; no two pages written are equal, so that
+//! no layer can deduplicate them.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use units::{Seed, Share};
 
-/// Alignment that O_DIRECT asks for at most, and the unit in which storage finds equal data.
+/// Largest alignment for O_DIRECT, and the unit of deduplication.
 const PAGE: usize = 4096;
-/// Unit in which the random share of a payload is laid out.
+/// Unit of the random share of a payload.
 const CHUNK: usize = 512;
 
 /// `count` buffers of `size` bytes.
@@ -20,7 +20,7 @@ pub(crate) struct Buffers {
     /// Distance between buffers: the size, rounded up to the alignment.
     stride: usize,
     size: usize,
-    /// Put into every page written.
+    /// Stamp of every page written.
     stamp: u64,
 }
 
@@ -39,19 +39,19 @@ impl Buffers {
         Self { space, start, stride, size, stamp: seed.0 }
     }
 
-    /// Buffer `index`, whole.
+    /// Buffer `index`.
     #[inline]
     pub fn get(&mut self, index: usize) -> &mut [u8] {
         let from = self.start + index * self.stride;
         &mut self.space[from..from + self.size]
     }
 
-    /// Never gives the memory back: something may still write to it.
+    /// Leaks the memory, because something may still write to it.
     pub fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.space));
     }
 
-    /// The first `length` bytes of buffer `index`, every page made different from all written before.
+    /// The first `length` bytes of buffer `index`, every page unlike all written before.
     #[inline]
     pub fn stamped(&mut self, index: usize, length: usize) -> &mut [u8] {
         let from = self.start + index * self.stride;

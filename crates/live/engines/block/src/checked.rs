@@ -1,5 +1,4 @@
-//! The data of a trial's operations: stamped before a write, checked after a read, where the study asks for
-//! it.
+//! Data of a trial's operations: stamped before a write, checked after a read, if the study verifies.
 
 use std::sync::OnceLock;
 
@@ -9,7 +8,7 @@ use workload::BlockOp;
 use crate::verify::{self, Corruption};
 use crate::{Ledger, Target};
 
-/// The target, and what it must hold.
+/// The target and its expected contents.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Checked<'a> {
     pub target: &'a Target,
@@ -19,7 +18,7 @@ pub(crate) struct Checked<'a> {
 }
 
 impl Checked<'_> {
-    /// Stamps what is about to be written.
+    /// Stamps a write.
     #[inline]
     pub fn before(&self, op: BlockOp, buffer: &mut [u8]) {
         if let Some(ledger) = self.ledger {

@@ -1,8 +1,8 @@
-//! What every block of a target must hold: the last write acknowledged and the last one issued.
+//! Expected contents of every block of a target: the last acknowledged and the last issued write.
 //!
-//! The ledger is a mapped file, so it survives the end of the program (also by SIGKILL) and a later one can
-//! tell whether the target kept what it had acknowledged. It does not survive a power cut. Invariant: a
-//! block's entry is changed by one client only, before its write is issued and after it is acknowledged.
+//! The ledger is a mapped file, so it survives the program (also SIGKILL), and a later one can verify the
+//! target. It does not survive a power cut. Invariant: a block's entry is changed by one client only, before
+//! its write is issued and after it is acknowledged.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -47,11 +47,11 @@ impl Ledger {
         self.checked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Opens the ledger at `path`, or makes one for `span` bytes in blocks of `block` bytes, stamped as
-    /// of run `run`. Says whether it was there already.
+    /// Opens the ledger at `path`, or creates one for `span` bytes in blocks of `block` bytes with the stamp
+    /// `run`. Returns whether it existed.
     ///
     /// # Errors
-    /// When the file cannot be made or mapped, or is the ledger of another shape.
+    /// If the file cannot be created or mapped, or is a ledger of another shape.
     pub fn open(path: &Path, run: u64, block: Bytes, span: Bytes) -> io::Result<(Self, bool)> {
         let blocks = span.get() / block.get().max(1);
         let count = HEADER + usize::try_from(blocks).map_err(io::Error::other)?;
@@ -104,14 +104,14 @@ impl Ledger {
         Bytes(self.block)
     }
 
-    /// What the block at byte `offset` may hold.
+    /// Expected contents of the block at byte `offset`.
     #[must_use]
     pub fn expected(&self, offset: u64) -> Expected {
         let word = self.entry(offset).load(Ordering::Relaxed);
         Expected { acknowledged: word as u32, issued: (word >> 32) as u32 }
     }
 
-    /// Notes that the block is about to be written; gives the generation of that write.
+    /// Records that the block is about to be written; returns the generation of that write.
     pub(crate) fn issue(&self, offset: u64) -> u32 {
         let before = self.expected(offset);
         let next = before.issued.max(before.acknowledged) + 1;

@@ -24,7 +24,7 @@ pub use target::Target;
 pub use uring::available as io_uring_available;
 pub use verify::{Corruption, read_back};
 
-/// What users see of block I/O.
+/// Description of block I/O for users.
 pub static DESCRIPTOR: Descriptor = Descriptor {
     bare_device: true,
     install: "sysctl kernel.io_uring_disabled=0 (in a container: allow io_uring_setup)",
@@ -37,10 +37,10 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
     ..Descriptor::new("block", "block", Operations::Block)
 };
 
-/// Looks whether io_uring can be used.
+/// Checks that io_uring is available.
 ///
 /// # Errors
-/// Threads with pread and pwrite are used instead.
+/// pread and pwrite are used instead.
 pub fn probe() -> Result<String, EngineError> {
     let limited = |reason| {
         let reason = format!("io_uring: {reason}; threads with pread and pwrite are used instead");

@@ -1,7 +1,6 @@
-//! What the tool itself costs an operation: on a null target, and on a ring that carries out nothing.
+//! Harness overhead per operation: on a null target, and on a ring of no-ops.
 //!
-//! Both run the same client and recorder as a trial, with every percentile on. Invariant: nothing touches a
-//! device.
+//! Both run the client and recorder of a trial, with every percentile. Invariant: nothing touches a device.
 
 use io_uring::{IoUring, opcode};
 use observe::Clock;
@@ -11,22 +10,21 @@ use workload::{
     BlockClient, BlockOp, BlockPlan, ClientIndex, Issue, OpClass, Outcome, Step, Workload,
 };
 
-/// Operations in flight, and so taken with one clock reading.
+/// Operations in flight, and so per clock reading.
 const BATCH: u32 = 32;
 /// Operations of one round.
 const OPERATIONS: u64 = 200_000;
 /// Rounds; the median counts.
 const ROUNDS: usize = 5;
 
-/// Our own cost, nanoseconds of one CPU per operation.
+/// Harness overhead, nanoseconds of CPU per operation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OwnCost {
-    /// Client, recorder and clock, one operation at a time: what every latency contains at most.
+    /// Client, recorder and clock, one operation at a time: the upper bound in every latency.
     pub single_ns: f64,
     /// The same in batches of 32.
     pub batch_ns: f64,
-    /// What client and recorder add to a bare ring of requests that do nothing, in batches of 32; none
-    /// where io_uring is not available.
+    /// Cost that client and recorder add to a ring of no-ops, in batches of 32; `None` without io_uring.
     pub ring_ns: Option<f64>,
     /// The bare ring: the kernel's part.
     pub bare_ring_ns: Option<f64>,
@@ -88,7 +86,7 @@ fn new_ring() -> std::io::Result<IoUring> {
     best.build(BATCH).or_else(|_| IoUring::new(BATCH))
 }
 
-/// Nanoseconds an operation of a ring whose requests do nothing, and nothing else.
+/// Nanoseconds per operation of a bare ring of no-ops.
 fn bare_ring_round() -> std::io::Result<f64> {
     let mut ring = new_ring()?;
     let (clock, mut done) = (Clock::start(), 0);

@@ -1,4 +1,4 @@
-//! A synchronous session: one thread with pread and pwrite for each operation in flight.
+//! A synchronous session: one thread with pread and pwrite per operation in flight.
 //!
 //! Each thread is a client of its own at queue depth 1.
 
@@ -18,16 +18,15 @@ pub(crate) fn threads_of(group: &BlockGroup) -> u32 {
     group.plan.queue_depth * group.clients
 }
 
-/// How long before an operation is due a thread stops sleeping. Half as long as a ring: there are more
-/// threads.
+/// How long before an operation is due a thread stops sleeping. Half of a ring's: there are more threads.
 const SPIN: Nanos = Nanos::from_micros(60);
 
 /// One thread's operations.
 pub(crate) struct Psync<'a> {
     pub data: Checked<'a>,
     pub buffers: Buffers,
-    /// Wait actively for the last instants before an operation is due. In phase with others there is no use
-    /// in it, and every spinning thread takes CPU.
+    /// Poll for the last instants before an operation is due. Useless in phase with others, where every
+    /// spinning thread takes CPU.
     pub spin: bool,
 }
 

@@ -1,6 +1,6 @@
-//! One block trial on an open file or device: choosing the path, running it, reporting which path ran.
+//! One block trial on an open file or device: chooses the path, runs it, reports it.
 //!
-//! A fallback is never silent: the result names the path that ran and why.
+//! A fallback is never silent: the result names the path and the reason.
 
 use std::sync::OnceLock;
 
@@ -33,10 +33,10 @@ pub enum RunError {
     /// Data read is not what was written.
     #[error(transparent)]
     WrongData(Box<Corruption>),
-    /// The target is smaller than what the study addresses.
+    /// The target is smaller than the study's span.
     #[error("the target holds {have}, the study addresses {span}")]
     TooSmall {
-        /// Bytes there are.
+        /// Size of the target.
         have: Bytes,
         /// Bytes addressed.
         span: Bytes,
@@ -46,7 +46,7 @@ pub enum RunError {
 /// Runs `spec` on `target`, which holds at least the plan's span.
 ///
 /// # Errors
-/// [`RunError`] when it cannot start, the ring breaks down or data is wrong; failed operations are data.
+/// [`RunError`] if it cannot start, the ring fails or data is corrupt; failed operations are data.
 pub fn run(
     target: &Target,
     spec: &BlockSpec<'_>,
@@ -98,7 +98,7 @@ pub fn run(
     let mut result = TrialResult { usage: used, ..finished.result };
     (result.notes, result.path) = (notes, path_text(&finished.left));
     result.notes.extend(punted_note(spec, workers.since(&before)));
-    // In an open loop a thread waits actively, so there its time says little.
+    // In an open loop a thread polls, so its CPU time says little.
     let closed = spec.groups.iter().all(|group| !group.plan.arrivals.is_open());
     if closed && finished.busy >= Limit::THREAD_BUSY {
         result.limits.push(Limit::Thread { busy: finished.busy.min(1.0) });
@@ -106,8 +106,8 @@ pub fn run(
     Ok(result)
 }
 
-/// What a client leaves: the features of its ring, none for a plain thread, and the threads that carried
-/// out its requests, as they were when it ended: they end with it.
+/// What a client returns: the features of its ring, `None` for a plain thread, and its kernel worker threads,
+/// read before they end with it.
 type Left = (Option<String>, IoWorkers);
 
 /// One client thread of a group.
@@ -156,25 +156,24 @@ fn ring_allowed(spec: &BlockSpec<'_>, notes: &mut Vec<String>) -> Result<bool, R
     }
 }
 
-/// What ways to the kernel there are.
+/// Available I/O paths.
 #[derive(Debug, Clone, Copy)]
 struct Paths {
-    /// Rings may be used.
+    /// Rings are allowed.
     ring: bool,
-    /// The target takes requests without waiting.
+    /// The target supports RWF_NOWAIT.
     nowait: bool,
 }
 
-/// Whether a group runs on rings. One operation at a time is left to a plain thread where a ring would hand
-/// it to a worker thread, which would be measured with it: every flush, and everything on a target that
-/// does not take requests without waiting.
+/// Whether a group runs on rings. Queue depth 1 uses a plain thread where a ring would use a worker thread,
+/// whose cost would be measured: for every flush, and on targets that block on submission.
 fn on_ring(paths: Paths, spec: &BlockSpec<'_>, group: &BlockGroup) -> bool {
     let punted = group.plan.sync_every > 0 || !paths.nowait;
     let single = group.plan.queue_depth == 1;
     paths.ring && (spec.path == Path::IoUring || !(single && punted))
 }
 
-/// What to say when one operation at a time was left to plain threads for the target's sake.
+/// Note on plain threads used for the target's sake.
 fn single_note(paths: Paths, spec: &BlockSpec<'_>) -> Option<String> {
     let left = |group: &BlockGroup| group.plan.sync_every == 0 && !on_ring(paths, spec, group);
     (paths.ring && spec.groups.iter().any(left)).then(|| {
@@ -204,7 +203,7 @@ fn path_text(ends: &[Left]) -> String {
     parts.join("; ")
 }
 
-/// What to say when the kernel handed requests to worker threads. Flushes always go there.
+/// Note on requests that the kernel gave to worker threads. Flushes always go there.
 fn punted_note(spec: &BlockSpec<'_>, (count, cpu): (usize, Nanos)) -> Option<String> {
     if spec.groups.iter().any(|group| group.plan.sync_every > 0) {
         return None;

@@ -9,7 +9,7 @@ use crate::Ledger;
 /// How operations reach the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Path {
-    /// io_uring if the kernel lets us, else threads.
+    /// io_uring if allowed, otherwise threads.
     Auto,
     /// io_uring.
     IoUring,
@@ -34,12 +34,12 @@ pub struct BlockSpec<'a> {
     pub stop_on_error: bool,
     /// End the trial when an operation is issued this long after it was due.
     pub max_lag: Option<Nanos>,
-    /// Stamp what is written and check what is read; the plans must be exclusive.
+    /// Stamps writes and checks reads; the plans must be exclusive.
     pub verify: Option<&'a Ledger>,
 }
 
 impl<'a> BlockSpec<'a> {
-    /// A trial of `groups` on whatever path there is, that ends at the first failure.
+    /// A trial of `groups` on any available path that ends at the first failure.
     #[must_use]
     pub fn new(groups: Vec<BlockGroup>, timeline: Timeline, seed: Seed) -> Self {
         Self {

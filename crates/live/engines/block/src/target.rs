@@ -1,6 +1,6 @@
-//! What block operations go to: one file or device, or several that lie one behind the other.
+//! The target of block operations: one file or device, or several in sequence.
 //!
-//! Invariant: an operation that lies on one device by its plan goes to that device.
+//! Invariant: an operation goes to the device that its plan assigns.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
@@ -50,8 +50,8 @@ impl Target {
         Bytes(self.each)
     }
 
-    /// Whether it takes requests without waiting (`RWF_NOWAIT`). io_uring hands every request to one that
-    /// does not to a worker thread: zram, brd and md are such.
+    /// Whether it takes requests without blocking (`RWF_NOWAIT`). For others, such as zram, brd and md,
+    /// io_uring gives every request to a worker thread.
     pub(crate) fn takes_nowait(&self) -> bool {
         const BYTES: usize = 4096;
         let mut space = vec![0u8; 2 * BYTES];

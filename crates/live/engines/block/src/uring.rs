@@ -1,7 +1,7 @@
-//! An io_uring session: registered files and buffers, submissions and completions in batches.
+//! An io_uring session: registered files and buffers, batched submissions and completions.
 //!
-//! The ring is single-issuer with deferred task work where the kernel has it (6.1 and later), plain
-//! otherwise. Submitting and collecting allocate nothing.
+//! The ring is single-issuer with deferred task work if available (6.1 and later). Submitting and collecting
+//! allocate nothing.
 
 use engine::{Completion, Ended, EngineError, Session, Submit, Wait};
 use io_uring::{CompletionQueue, IoUring, SubmissionQueue, Submitter, opcode, squeue, types};
@@ -11,15 +11,15 @@ use workload::{BlockGroup, BlockOp, Issue, OpClass, OpId};
 use crate::buffers::Buffers;
 use crate::checked::Checked;
 
-/// io_uring_enter(2): process completions, waiting for as many as asked (none).
+/// io_uring_enter(2): process completions, waiting for the requested number (none).
 const IORING_ENTER_GETEVENTS: u32 = 1;
 /// How long before an operation is due the thread stops sleeping: sleeps overshoot by up to 0.1 ms.
 const SPIN: Nanos = Nanos::from_micros(120);
 
-/// Whether this process may use io_uring.
+/// Checks that this process can use io_uring.
 ///
 /// # Errors
-/// The message of the kernel.
+/// The kernel's message.
 pub fn available() -> Result<(), String> {
     IoUring::new(2).map(|_| ()).map_err(|error| error.to_string())
 }
@@ -31,7 +31,7 @@ pub(crate) struct Ring {
     /// Ring features in use, for the result.
     pub features: String,
     fixed: bool,
-    /// Operations that the kernel has.
+    /// Operations in flight.
     in_flight: u32,
 }
 
@@ -77,12 +77,12 @@ impl Ring {
 }
 
 impl Drop for Ring {
-    /// The kernel takes a ring apart after it was closed, in its own time; the target must not stay claimed
-    /// until then, or the next exclusive opener is refused.
+    /// The kernel tears a ring down after it was closed, asynchronously; the target must not stay claimed
+    /// until then, or the next exclusive open fails.
     fn drop(&mut self) {
         if self.in_flight > 0 {
-            // The ring broke down: the kernel may still write into the buffers after it is closed, so they
-            // are never freed.
+            // The ring failed: the kernel may still write into the buffers after it is closed, so they are
+            // never freed.
             self.buffers.leak();
         }
         let _ = self.ring.submitter().unregister_files();
@@ -139,8 +139,8 @@ impl Session for Uring<'_> {
     fn submit(&mut self, issue: &Issue<BlockOp>) -> Submit {
         let slot = issue.id.0;
         let entry = self.entry(issue.op, slot).user_data(u64::from(slot));
-        // SAFETY: buffer and file outlive the operation: both are held until the ring is gone, and a slot
-        // is not reused before its completion was taken.
+        // SAFETY: buffer and file outlive the operation: both are held until the ring is gone, and a slot is
+        // not reused before its completion was taken.
         let pushed = unsafe { self.sides.queue.push(&entry) };
         if pushed.is_err() {
             return Submit::Full;
@@ -159,7 +159,7 @@ impl Session for Uring<'_> {
             let ended = ended(self.lengths[slot as usize], entry.result());
             done.push(Completion { id: OpId(slot), ended });
         }
-        // Their places are the kernel's again, and it has taken what was submitted.
+        // The slots are the kernel's again, and it has taken the submissions.
         self.sides.ends.sync();
         self.sides.queue.sync();
         Ok(())
@@ -235,7 +235,7 @@ impl Uring<'_> {
                 Ok(_) => return Ok(()),
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR) => {}
-                    // The time is over; whatever has completed is there.
+                    // Timed out; completed operations are available.
                     Some(libc::ETIME) => return Ok(()),
                     _ => return Err(error),
                 },
@@ -244,7 +244,7 @@ impl Uring<'_> {
     }
 }
 
-/// Submits and lets the kernel post what has completed, without waiting.
+/// Submits and lets the kernel post completions, without waiting.
 fn submit_and_look(ring: &mut Sides<'_>) -> std::io::Result<usize> {
     ring.queue.sync();
     let count = u32::try_from(ring.queue.len()).unwrap_or(u32::MAX);

@@ -1,8 +1,8 @@
-//! Verification of data in a block trial: every write is stamped, every read of a block that was written is
-//! checked, and at the end every acknowledged write is read back.
+//! Verification of block trials: every write is stamped, every read of a written block is checked, and at the
+//! end every acknowledged write is read back.
 //!
-//! A block that was never written in this run is not checked. Stamping and checking cost about a
-//! microsecond per 4 KiB, so rates of verified trials are not those of the device.
+//! Blocks that this run never wrote are not checked. Stamping and checking cost about a microsecond per 4
+//! KiB, so rates of verified trials are not the device's.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::os::unix::fs::FileExt;
@@ -13,19 +13,19 @@ use workload::{BlockOp, OpClass};
 
 use crate::{Ledger, Target};
 
-/// Data that is not what was written.
+/// Corrupt data.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{kind} at byte {offset}: {wrong}; acknowledged was write {acknowledged} of that block")]
 pub struct Corruption {
-    /// In a word or two: torn, misdirected, lost, stale, damaged, or overwritten by others.
+    /// Its kind: torn, misdirected, lost, stale, damaged, or overwritten by others.
     pub kind: &'static str,
-    /// What the block holds instead.
+    /// What the block contains.
     pub wrong: Wrong,
     /// Where.
     pub offset: u64,
-    /// Generation that must be there.
+    /// The acknowledged generation.
     pub acknowledged: u32,
-    /// The block as it was read first.
+    /// The block as first read.
     pub block: Vec<u8>,
 }
 
@@ -66,12 +66,12 @@ fn check_block(
         return Ok(false);
     }
     let Err(wrong) = check(block, offset, ledger.run(), expected) else { return Ok(true) };
-    // The same block once more: a write that was lost stays lost, a stale read was only the read.
+    // Read again: a lost write stays lost, a stale read does not.
     let again = read_block(target, offset, block.len());
     let healed = again.is_ok_and(|again| check(&again, offset, ledger.run(), expected).is_ok());
     let kind = match wrong {
         Wrong::Old { .. } if healed => "stale read",
-        // Earlier writes of ours had arrived there: somebody else has written since.
+        // Earlier writes of ours had arrived: another process has written since.
         Wrong::Old { found: 0 } if expected.acknowledged > 1 => "overwritten by others",
         Wrong::Old { .. } => "lost write",
         _ => wrong.word(),
@@ -117,11 +117,11 @@ fn read_block(target: &Target, offset: u64, length: usize) -> std::io::Result<Ve
     Ok(buffer.bytes().to_vec())
 }
 
-/// Reads back every block that holds an acknowledged write; gives how many there are. Stops early when
-/// `go_on` says no.
+/// Reads back every block with an acknowledged write; returns their number. Stops early if `go_on` returns
+/// `false`.
 ///
 /// # Errors
-/// The first block that is wrong; or that it cannot be read.
+/// The first corrupt or unreadable block.
 pub fn read_back(
     target: &Target,
     ledger: &Ledger,

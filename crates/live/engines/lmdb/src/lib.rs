@@ -1,10 +1,9 @@
 //! LMDB behind the engine contract.
 //!
 //! Values are read in place from the map. Two crates are built from this file: `engine-lmdb` with LMDB 0.9,
-//! and `engine-lmdb-raw` with the branch that can run on a bare block device. Never link both: their C
-//! symbols merge silently. That branch does not survive a device that is written through the map before it
-//! holds a database, so it never is. The safety guard is in `stack`: a device that comes here may be
-//! overwritten.
+//! and `engine-lmdb-raw` with the branch for raw block devices. Never link both: their C symbols merge
+//! silently. That branch does not survive a device written through the map before it holds a database, so
+//! that is never done. The safety guard is in `stack`: a device that comes here may be overwritten.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -79,15 +78,15 @@ fn failed(action: &'static str) -> impl Fn(heed::Error) -> EngineError {
 /// Maps of devices are multiples of this (LMDB's own rule).
 const DEVICE_STEP: u64 = 2 << 20;
 
-/// Size of the block device at `place`; none of anything else.
+/// Size of the block device at `place`; `None` for anything else.
 fn device_bytes(place: &Path) -> Option<u64> {
     let is_device = std::fs::metadata(place).is_ok_and(|data| data.file_type().is_block_device());
     let mut device = File::open(place).ok().filter(|_| is_device)?;
     device.seek(SeekFrom::End(0)).ok()
 }
 
-/// The map must hold the data, its pages' slack, and the copies that updates make before old pages
-/// are free again; it is address space, not storage. Of a device it is the whole.
+/// The map must hold the data, page slack, and the copies that updates make before old pages are free; it is
+/// address space, not storage. A device is mapped whole.
 fn map_size(job: &KvJob, own: &Own, device: Option<u64>) -> usize {
     let usual = job.data().get().saturating_mul(4).saturating_add(256 << 20);
     let usual =
@@ -117,12 +116,12 @@ fn open_with(place: &Path, job: &KvJob, own: &Own) -> Result<Lmdb, EngineError> 
     ] {
         flags.set(flag, wanted);
     }
-    // SAFETY: NO_READ_AHEAD only advises the kernel; NO_SYNC risks the database on a crash of the
-    // system, which is the durability that was asked for and is printed; nothing else in this process
-    // writes to the map.
+    // SAFETY: NO_READ_AHEAD only advises the kernel; NO_SYNC risks the database on a crash of the system,
+    // which is the durability that was requested and is printed; nothing else in this process writes to the
+    // map.
     unsafe { open.flags(flags) };
-    // SAFETY: the place is ours alone, so nobody else changes the file under the map, and it
-    // is opened once at a time in this process.
+    // SAFETY: the place is ours alone, so nobody else changes the file under the map, and it is opened once
+    // at a time in this process.
     let env = unsafe { open.open(place) }.map_err(failed("open the environment"))?;
     let txn = env.write_txn().map_err(failed("begin"))?;
     let made = env
@@ -235,7 +234,7 @@ impl KeyValue for LmdbAccess<'_> {
         seen: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), EngineError> {
         let txn = self.lmdb.env.read_txn().map_err(failed("begin"))?;
-        // LMDB has no empty key; it means the first here.
+        // LMDB has no empty key; here it means the first.
         let start = if from.is_empty() { Bound::Unbounded } else { Bound::Included(from) };
         let range = (start, Bound::Unbounded);
         for item in self.lmdb.records.range(&txn, &range).map_err(failed("iterate"))? {

@@ -1,6 +1,6 @@
-//! The server's program: which, and whether it is new enough.
+//! The server's program: which one, and whether it is new enough.
 //!
-//! Invariant: what is not known to work is refused before anything is made.
+//! Invariant: unsupported programs are refused before anything is created.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use engine::{EngineError, Flavour};
 
-/// Oldest version whose variables and page sizes are those that are set: MariaDB 10.4, MySQL 5.7.
+/// Oldest supported version: MariaDB 10.4, MySQL 5.7.
 const fn oldest(flavour: Flavour) -> (u32, u32) {
     match flavour {
         Flavour::MariaDb => (10, 4),
@@ -30,20 +30,20 @@ pub struct Binary {
     pub path: PathBuf,
     /// Whose.
     pub flavour: Flavour,
-    /// As it says itself.
+    /// Its version as printed.
     pub version: String,
 }
 
-/// Time that a program has to say its version.
+/// Time limit for printing the version.
 const VERSION_MAX: Duration = Duration::from_secs(30);
 /// Names of servers' programs.
 const NAMES: [&str; 2] = ["mariadbd", "mysqld"];
 
 impl Binary {
-    /// Where the program at `wanted` is, or the machine's if that is `auto`; nothing is started.
+    /// Path of the program at `wanted`, or of the installed one for `auto`; nothing is started.
     ///
     /// # Errors
-    /// When there is none.
+    /// If it is missing.
     pub fn place(wanted: &str) -> Result<PathBuf, EngineError> {
         let path = match wanted {
             "auto" => NAMES.iter().find_map(|name| stack::find_program(name)),
@@ -63,10 +63,10 @@ impl Binary {
         })
     }
 
-    /// The program at `wanted`, or the machine's if that is `auto`.
+    /// The program at `wanted`, or the installed one for `auto`.
     ///
     /// # Errors
-    /// When there is none, it does not run, or it is too old.
+    /// If it is missing, does not run, or is too old.
     pub fn find(wanted: &str) -> Result<Self, EngineError> {
         let path = Self::place(wanted)?;
         let refuse = |reason: String| {
@@ -97,9 +97,9 @@ fn parse_version(said: &str) -> Option<(Flavour, String)> {
     Some((flavour, version.to_owned()))
 }
 
-/// Whether a version, as a server says it, is new enough.
+/// Checks that a server's version is new enough.
 pub(crate) fn check_version(flavour: Flavour, version: &str) -> Result<(), String> {
-    // A MariaDB of version 10 puts `5.5.5-` before it for old clients.
+    // MariaDB 10 prefixes `5.5.5-` for old clients.
     let plain = version.strip_prefix("5.5.5-").unwrap_or(version);
     let mut numbers = plain.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse().ok());
     let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
@@ -111,7 +111,7 @@ pub(crate) fn check_version(flavour: Flavour, version: &str) -> Result<(), Strin
     Ok(())
 }
 
-/// Of our environment a server gets where programs are, and by whom it is looked for.
+/// Passes only PATH and the mark of our environment to a server.
 pub(crate) fn bare_environment(command: &mut Command) {
     command.env_clear();
     for name in ["PATH", "CROSSPOINT_STATE_DIR"] {

@@ -1,6 +1,6 @@
-//! A server as an engine: what is looked at before anything is measured, and what is asked meanwhile.
+//! A server as an engine: checks before a measurement, queries during it.
 //!
-//! Invariant: nothing is measured on a server that was not looked at.
+//! Invariant: nothing is measured on an unchecked server.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +27,8 @@ pub trait Reach {
     /// [`engine::ErrorKind::Refused`] with what to do.
     fn connect(&self) -> Result<Conn, EngineError>;
 
-    /// What the server calls itself, and whether it can be used: its version, that the database is ours or
-    /// given up by the study, and the right to make, fill and drop tables in it.
+    /// The server's version, after checking that it is usable: new enough, the database is ours or released
+    /// by the study, and we may create, fill and drop tables.
     ///
     /// # Errors
     /// [`engine::ErrorKind::Refused`] with what to do.
@@ -53,7 +53,7 @@ impl Reach for Target {
             owner::drop_left_probe(&mut conn)?;
             let probe = owner::PROBE;
             for statement in [
-                // Fails where a table of somebody else's has this name.
+                // Fails if a foreign table has this name.
                 format!(
                     "CREATE TABLE {probe} (id INT PRIMARY KEY, k INT) COMMENT='{}'",
                     owner::COMMENT
@@ -90,7 +90,7 @@ pub struct Mysql {
     target: Target,
     flavour: Flavour,
     job: SqlJob,
-    /// The connection of whoever watches the server.
+    /// The monitoring connection.
     status: std::sync::Mutex<Option<Conn>>,
 }
 
@@ -101,7 +101,7 @@ impl Mysql {
         Self { target, flavour, job: job.clone(), status: std::sync::Mutex::default() }
     }
 
-    /// Asks something over the connection that watches; `None` when there is no connection.
+    /// Runs a query on the monitoring connection; `None` without one.
     pub(crate) fn ask<T>(&self, question: impl FnOnce(&mut Conn) -> mysql::Result<T>) -> Option<T> {
         let mut status = self.status.lock().ok()?;
         if status.is_none() {
@@ -120,7 +120,7 @@ impl Engine for Mysql {
 
     type Job = SqlJob;
 
-    /// Looks at the private server of the job; one that runs already is checked when it is reached.
+    /// Checks the private server of a job; a running one is checked when it is reached.
     fn probe(job: Option<&SqlJob>) -> Result<String, EngineError> {
         let binary = Binary::find(job.map_or("auto", Own::server))?;
         Home::possible()?;
@@ -184,7 +184,7 @@ impl SqlEngine for Mysql {
     }
 
     fn table_bytes(&self) -> u64 {
-        // What the files occupy, where the server tells it.
+        // Size of the files, if the server reports it.
         let files = "SELECT CAST(COALESCE(SUM(allocated_size), 0) AS UNSIGNED) FROM \
                      information_schema.innodb_sys_tablespaces \
                      WHERE name LIKE CONCAT(DATABASE(), '/sbtest%')";

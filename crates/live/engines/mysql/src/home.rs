@@ -1,8 +1,8 @@
-//! The directory of a private server, and the confinement in which a server of root's runs.
+//! The directory of a private server, and its confinement under root.
 //!
-//! Invariants: nobody but the server's user can enter it; a server that root starts runs as a user of its
-//! own, that no account and no other process has, and sees its directory at a fixed place in a mount
-//! namespace of its own, so that no directory above must be opened to it.
+//! Invariants: only the server's user can enter it; a server started by root runs as an unused user ID and
+//! sees its directory at a fixed place in its own mount namespace, so that no parent directory must be opened
+//! to it.
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, DirBuilder, File};
@@ -20,12 +20,12 @@ use rustix::thread::{UnshareFlags, set_thread_gid, set_thread_groups, set_thread
 
 use crate::binary::Binary;
 
-/// Users that systemd gives to services for as long as they run (systemd.io, "Users, Groups, UIDs and GIDs");
-/// no account should have one of them, and none of /etc/passwd is taken.
+/// User IDs that systemd assigns dynamically (systemd.io, "Users, Groups, UIDs and GIDs"); none of them
+/// should have an account, and none in /etc/passwd is taken.
 const DYNAMIC: std::ops::RangeInclusive<u32> = 61_184..=65_519;
-/// Where a confined server may see its directory: the first that is there and is not above its program.
+/// Where a confined server can see its directory: the first that exists and is not a parent of its program.
 const PLACES: [&CStr; 4] = [c"/mnt", c"/media", c"/srv", c"/opt"];
-/// Folders of a server's directory: its data, temporary files, and what SQL may read and write.
+/// Folders of a server's directory: data, temporary files, and files for SQL statements.
 const FOLDERS: [&str; 3] = [DATA, TEMPORARY, FILES];
 pub(crate) const DATA: &str = "data";
 pub(crate) const TEMPORARY: &str = "tmp";
@@ -51,10 +51,10 @@ fn refused(what: &Path, error: impl std::fmt::Display) -> EngineError {
 }
 
 impl Home {
-    /// Makes the folders of a server in the directory `place`.
+    /// Creates the folders of a server in the directory `place`.
     ///
     /// # Errors
-    /// When they cannot be made, or given to a user of its own.
+    /// If they cannot be created, or given to its user.
     pub fn make(binary: &Binary, place: &Path) -> Result<Self, EngineError> {
         let user = if rustix::process::geteuid().is_root() { Some(free_user()?) } else { None };
         fs::set_permissions(place, fs::Permissions::from_mode(0o700))
@@ -72,10 +72,10 @@ impl Home {
         Self::open(binary, place)
     }
 
-    /// The directory of a server that was made before.
+    /// The directory of a server that was created before.
     ///
     /// # Errors
-    /// When it is not there.
+    /// If it does not exist.
     pub fn open(binary: &Binary, place: &Path) -> Result<Self, EngineError> {
         let data = fs::metadata(place).map_err(|error| refused(place, error))?;
         let own = rustix::process::geteuid();
@@ -93,7 +93,7 @@ impl Home {
         Ok(Self { place, jail: Some(Jail { user: data.uid(), place: seen }) })
     }
 
-    /// Whether a private server of this user's can be confined: root needs a mount namespace for it.
+    /// Checks that a private server can be confined: root needs a mount namespace for it.
     ///
     /// # Errors
     /// What is missing.
@@ -131,7 +131,7 @@ impl Home {
         }
     }
 
-    /// Writes a file that the server alone may read.
+    /// Writes a file that only the server can read.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), EngineError> {
         use std::io::Write;
         use std::os::unix::fs::OpenOptionsExt;
@@ -147,21 +147,21 @@ impl Home {
             .map_err(|error| refused(&path, error))
     }
 
-    /// Makes a command one of this server: in its directory, as its user, ended with the thread that starts
-    /// it, in the control groups of `doors`.
+    /// Confines a command to this server: its directory, its user, ended with the calling thread, in the
+    /// control groups of `doors`.
     pub(crate) fn confine(&self, command: &mut Command, doors: Vec<File>) {
         let jail = self.jail;
         let others = other_areas();
-        // Before its user is another: nobody else may enter the directories above.
+        // Before the change of user: nobody else may enter the parents.
         command.current_dir(&self.place);
-        // SAFETY: between fork and exec only system calls are made, with arguments that are there; nothing is
+        // SAFETY: between fork and exec only system calls are made, with existing arguments; nothing is
         // allocated and no lock is taken.
         unsafe {
             command.pre_exec(move || {
                 for door in &doors {
                     rustix::io::write(door, b"0")?;
                 }
-                // Nothing that it starts gets rights that it has not.
+                // Its children get no privileges that it lacks.
                 rustix::thread::set_no_new_privs(true)?;
                 if let Some(jail) = &jail {
                     jail.enter(&others)?;
@@ -175,18 +175,18 @@ impl Home {
 }
 
 impl Jail {
-    /// Shows the working directory at `place` to this process alone, lets go of `others`, and becomes the
+    /// Mounts the working directory at `place` for this process alone, unmounts `others`, and changes the
     /// user.
     fn enter(&self, others: &[CString]) -> std::io::Result<()> {
         // SAFETY: the new process has one thread.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS)? };
-        // What is unmounted outside must not be held in here.
+        // Unmounts outside must propagate here.
         let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         mount_change(c"/", slave)?;
         mount_bind(c".", self.place)?;
         chdir(self.place)?;
         for other in others {
-            // One that has gone meanwhile is what was wanted.
+            // It may have been unmounted meanwhile.
             let _ = unmount(other.as_c_str(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
         }
         let group = Gid::from_raw(self.user);
@@ -197,8 +197,8 @@ impl Jail {
     }
 }
 
-/// What is mounted in work areas, of this run and of others: a copy in the server's namespace would keep
-/// their devices open for as long as the server runs.
+/// Mounts in work areas of this and other runs: copies in the server's namespace would keep their devices
+/// busy.
 fn other_areas() -> Vec<CString> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let places = stack::parsing::parse_mounts(&mounts).into_iter().map(|mounted| mounted.place);
@@ -208,7 +208,7 @@ fn other_areas() -> Vec<CString> {
     ours.filter_map(|bytes| CString::new(bytes).ok()).collect()
 }
 
-/// A user that no account and no process has.
+/// A user ID without an account or process.
 fn free_user() -> Result<u32, EngineError> {
     let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
@@ -248,7 +248,7 @@ fn pick_user(random: u32, accounts: &str, map: &str, owners: &[u32]) -> Option<u
 mod tests {
     use super::*;
 
-    /// Two servers, or a server and somebody's account, must not share a user.
+    /// Two servers, or a server and an existing account, must not share a user.
     #[test]
     fn a_server_gets_a_user_that_nobody_has() {
         let map = "         0          0 4294967295\n";

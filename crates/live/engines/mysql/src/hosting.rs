@@ -1,4 +1,4 @@
-//! The verbs of the server contract: private servers made and started, servers of the user's reached.
+//! The verbs of the server contract: private servers created and started, users' servers reached.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,7 +23,7 @@ const DATABASE: &str = "sbtest";
 const POOL_UNIT: u64 = 1 << 20;
 /// Smallest pools: below 64 KiB pages, and with them.
 const POOL_LEAST: (u64, u64) = (6 << 20, 24 << 20);
-/// Pool while loading, where the study gives a share of what does not exist yet.
+/// Buffer pool while loading, if the study gives a share of the unknown size.
 const POOL_LOADING: Bytes = Bytes::mib(256);
 
 /// The servers of MariaDB and MySQL.
@@ -47,7 +47,7 @@ fn look(job: &SqlJob) -> Result<(), EngineError> {
 fn check(job: &SqlJob) -> Result<(), EngineError> {
     if let Some(dsn) = &job.dsn {
         let target = target_of(dsn).map_err(correct)?;
-        // The check makes a table for a moment: two runs at once would see each other's.
+        // The check creates a temporary table, which concurrent runs would see.
         let _held = hold(&target)?;
         return target.check(job).map(|_| ());
     }

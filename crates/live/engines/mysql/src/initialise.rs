@@ -1,7 +1,7 @@
-//! An empty data directory: made by the server itself, without the scripts around it.
+//! Creates an empty data directory with the server itself, without the scripts around it.
 //!
-//! Those start processes that outlive them, and change files of the installation when root runs them.
-//! Invariant: one process, confined as the server will be, ended with this one.
+//! Those start processes that outlive them, and change files of the installation under root. Invariant: one
+//! process, confined like the server, ended with this one.
 
 use std::fs;
 use std::io::Write;
@@ -29,17 +29,17 @@ const TABLES: [[&str; 2]; 3] = [
 const SHARES: [&str; 4] =
     ["/usr/share/mysql", "/usr/share/mariadb", "/usr/local/share/mysql", "/usr/local/mysql/share"];
 
-/// Time that a server has to make its system tables; here it takes a quarter of a second.
+/// Time limit for creating the system tables, which takes a quarter of a second here.
 const INITIALISE_MAX: Duration = Duration::from_secs(300);
 
 fn refused(reason: String, next: &str) -> EngineError {
     EngineError::refused(reason, next)
 }
 
-/// Makes an empty data directory, without accounts; each start makes its own.
+/// Creates an empty data directory without accounts; each start creates its own.
 ///
 /// # Errors
-/// In the words of the server.
+/// The server's message.
 pub fn initialise(
     binary: &Binary,
     home: &Home,
@@ -65,7 +65,7 @@ pub fn initialise(
                 "--net-buffer-length=16K",
                 "--innodb-buffer-pool-size=32M",
                 "--skip-innodb-buffer-pool-dump-at-shutdown",
-                // Nobody needs the system tables if this machine goes down now.
+                // The system tables need not survive a crash.
                 "--innodb-flush-method=nosync",
             ]);
             system_tables(binary)?
@@ -78,7 +78,7 @@ pub fn initialise(
     };
     let output = output_within(&mut command, (INITIALISE_MAX, Some(stop)), |child| {
         let input = child.stdin.take();
-        // Next to its words: neither side may wait for the other.
+        // On a separate thread: neither side may block the other.
         std::thread::spawn(move || input.map(|mut input| input.write_all(&statements)));
     });
     let output = output.map_err(failed)?;
@@ -125,7 +125,7 @@ fn system_tables(binary: &Binary) -> Result<Vec<u8>, EngineError> {
     Ok(text)
 }
 
-/// What a server says first of what went wrong, else its last lines.
+/// The first error in a server's output, else its last lines.
 fn first_error(text: &str) -> String {
     let mut errors = text.lines().filter(|line| line.contains("ERROR"));
     match (errors.next(), errors.next()) {

@@ -1,8 +1,8 @@
-//! MariaDB and MySQL: a private server of our own, and connections to any.
+//! MariaDB and MySQL: private servers, and connections to any.
 //!
 //! Invariants: a private server has its own data directory, socket and log, reads no configuration of the
-//! machine's, and lets nobody else in; no error repeats a password; only a database that is ours, or that
-//! the study gives up by name, is written to.
+//! machine, and accepts nobody else; no error contains a password; only databases that are ours, or released
+//! by name in the study, are written to.
 
 mod binary;
 mod connection;
@@ -27,17 +27,17 @@ pub use owner::{Held, hold};
 pub use reach::target_of;
 pub use server::Server;
 
-/// What the fuzz targets read besides: results as a server sends them.
+/// For fuzz targets: results as a server sends them.
 pub mod parsing {
-    /// Whether these bytes, as they come in pieces, are a whole result.
+    /// Whether these bytes, arriving in pieces, are a complete result.
     ///
     /// # Errors
-    /// What the server says in them.
+    /// The server's error in them.
     pub fn result(bytes: &[u8]) -> Result<bool, engine::EngineError> {
         crate::wire::Wire::whole(bytes)
     }
 
-    /// Whether a study may have `name=value` among the settings of a private server.
+    /// Whether a study may set `name=value` on a private server.
     ///
     /// # Errors
     /// The reason.

@@ -1,7 +1,6 @@
-//! What a private server is started with, and what its tables are made with.
+//! Arguments of a private server, and options of its tables.
 //!
-//! Invariant: everything that decides about I/O is set, so that two servers differ by the study alone. What
-//! it is not: a tuning guide.
+//! Invariant: everything that affects I/O is set, so that two servers differ by the study alone.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -131,7 +130,7 @@ impl Default for Own {
 }
 
 impl Own {
-    /// Those of a job.
+    /// The options of a job.
     pub fn of(job: &SqlJob) -> Self {
         job.options.typed()
     }
@@ -154,8 +153,7 @@ fn check_together(options: &Options) -> Result<(), (&'static str, String)> {
     Ok(())
 }
 
-/// Checks `name=value` that is set while a server runs: what may be set at its start, and what options
-/// decide about there.
+/// Checks a `name=value` that is set while a server runs, with the rules of its start.
 fn check_change(pair: &str) -> Result<(), String> {
     let name = pair.split('=').next().unwrap_or_default().to_ascii_lowercase().replace('-', "_");
     let of_options =
@@ -180,7 +178,7 @@ pub enum Listen {
 pub(crate) const SOCKET: &str = "crosspoint.sock";
 
 impl Listen {
-    /// From the study's words.
+    /// Parses the study's value.
     ///
     /// # Errors
     /// What is allowed.
@@ -188,10 +186,10 @@ impl Listen {
         Ok(study::listen_port(text)?.map_or(Self::Own, Self::Port))
     }
 
-    /// Whether nobody is there.
+    /// Checks that nobody listens there.
     ///
     /// # Errors
-    /// Who is in the way.
+    /// What is in the way.
     pub fn check_free(&self) -> Result<(), EngineError> {
         let refused = |reason: String| {
             let next = "choose another place to listen, or listen = \"auto\"";
@@ -206,8 +204,8 @@ impl Listen {
         }
     }
 
-    /// Where clients find the server that runs as `process`. Its own socket is reached through its working
-    /// directory: a path of the stack under test may be longer than a socket's may be.
+    /// The address of the server in `process`. Its own socket is reached through its working directory,
+    /// because the stack's path can exceed a socket's limit.
     pub(crate) fn address(&self, process: u32) -> Address {
         match self {
             Self::Own => Address::Socket(PathBuf::from(format!("/proc/{process}/cwd/{SOCKET}"))),
@@ -216,8 +214,8 @@ impl Listen {
     }
 }
 
-/// The command line of a private server in `home`, with a buffer pool of `pool`. The study's own settings
-/// come first: what is decided here stands above them.
+/// The command line of a private server in `home`, with a buffer pool of `pool`. The study's settings come
+/// first, so later arguments override them.
 #[must_use]
 pub fn arguments(binary: &Binary, job: &SqlJob, home: &Home, pool: Bytes) -> Vec<String> {
     let flush = match job.durability {
@@ -269,12 +267,12 @@ pub fn arguments(binary: &Binary, job: &SqlJob, home: &Home, pool: Bytes) -> Vec
     all
 }
 
-/// Where a server's data are, and what they are made of.
+/// Arguments for the data directory and page size.
 fn place(home: &Home, page_size: Bytes) -> [String; 2] {
     [format!("--datadir={}", home.seen(DATA)), format!("--innodb-page-size={}", page_size.get())]
 }
 
-/// What the start that makes the data directory needs.
+/// Arguments for creating the data directory.
 pub(crate) fn base(home: &Home, page_size: Bytes) -> Vec<String> {
     let mut all = vec!["--no-defaults".to_owned()];
     all.extend(place(home, page_size));
@@ -286,7 +284,7 @@ fn page_algorithm(compression: &str) -> Option<&str> {
     Some(compression).filter(|word| !["none", "table"].contains(word))
 }
 
-/// What stands after the columns of a table.
+/// Options after the columns of a table.
 #[must_use]
 pub fn table_options(flavour: Flavour, job: &SqlJob) -> String {
     let own = Own::of(job);

@@ -1,7 +1,7 @@
-//! Whose a database on a server supplied by the user is, and its variables set and set back.
+//! Ownership of a database on the user's server, and its variables.
 //!
-//! Invariants: nothing is written to a database that has tables, unless it carries our mark for the same
-//! tables, or the study gives it up by name; a variable is only set after what it was is known.
+//! Invariants: a database with tables is written to only if it has our mark for the same tables, or the study
+//! releases it by name; a variable is set only after its value is known.
 
 use engine::{EngineError, Target};
 use mysql::prelude::Queryable;
@@ -11,39 +11,39 @@ use study::SqlJob;
 use crate::reach::{connect_briefly, target_of, told};
 use crate::status::bytes_of;
 
-/// Table that says whose the others are.
+/// Table that marks ownership.
 const MARK: &str = "crosspoint_mark";
-/// Table by which is asked what a user may do.
+/// Table for testing privileges.
 pub(crate) const PROBE: &str = "crosspoint_may_this_user";
-/// Comment of every table of ours that is no table of the workload: a name alone is nobody's mark.
+/// Comment of our auxiliary tables: a name alone proves nothing.
 pub(crate) const COMMENT: &str = "made by Crosspoint";
 /// MariaDB's and MySQL's number for a wrong user or password.
 const ACCESS_DENIED: i32 = 1045;
 /// Tables that are named in a refusal.
 const NAMED: usize = 3;
 
-/// What is there.
+/// Contents of a database.
 enum Found {
-    /// Nothing.
+    /// Empty.
     Empty,
-    /// Tables of ours for the same job.
+    /// Our tables for the same job.
     Ours,
     /// Tables that Crosspoint did not create (`ours` false) or created for another job.
     Others { tables: Vec<String>, ours: bool },
 }
 
-/// What tables of `job` are known by.
+/// Identifies the tables of `job`.
 fn identity(job: &SqlJob) -> String {
     job.identity().chars().take(180).collect()
 }
 
-/// Procedures, functions and events: a database that holds one is somebody's.
+/// Procedures, functions and events: a database with one is in use.
 const ROUTINES: &str = "SELECT routine_name FROM information_schema.routines \
      WHERE routine_schema = DATABASE() UNION SELECT event_name FROM information_schema.events \
      WHERE event_schema = DATABASE()";
 
 fn find(conn: &mut Conn, job: &SqlJob) -> Result<Found, EngineError> {
-    // What a kill left of our question whether this user may is nobody's.
+    // A leftover privilege test of a killed run does not count.
     let all = format!(
         "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() \
          AND NOT (table_name = '{PROBE}' AND table_comment = '{COMMENT}') ORDER BY table_name"
@@ -53,7 +53,7 @@ fn find(conn: &mut Conn, job: &SqlJob) -> Result<Found, EngineError> {
         "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() \
          AND table_name = '{MARK}' AND table_comment = '{COMMENT}'"
     );
-    // A name alone is nobody's mark.
+    // A name alone proves nothing.
     let ours = conn.query_first::<u8, _>(marked).map_err(told)?.is_some();
     if !ours && tables.iter().any(|name| name == MARK) {
         return Err(EngineError::not_ours(
@@ -78,13 +78,13 @@ fn find(conn: &mut Conn, job: &SqlJob) -> Result<Found, EngineError> {
     Ok(Found::Others { tables, ours })
 }
 
-/// Whether the study gives the database up by name.
+/// Whether the study releases the database by name.
 fn given_up(job: &SqlJob) -> bool {
     let database = job.dsn.as_deref().and_then(|dsn| target_of(dsn).ok()?.database);
     database.is_some() && database == job.allow_overwrite
 }
 
-/// Whether the database may be written to; changes nothing.
+/// Checks that the database may be written to; changes nothing.
 pub(crate) fn look(conn: &mut Conn, job: &SqlJob) -> Result<(), EngineError> {
     let Found::Others { tables, ours } = find(conn, job)? else { return Ok(()) };
     if given_up(job) {
@@ -106,7 +106,7 @@ pub(crate) fn look(conn: &mut Conn, job: &SqlJob) -> Result<(), EngineError> {
     ))
 }
 
-/// Drops what a kill left of our question whether a user may; a table of that name without our comment stays.
+/// Drops a leftover privilege test; a table of that name without our comment stays.
 pub(crate) fn drop_left_probe(conn: &mut Conn) -> Result<(), EngineError> {
     let left = format!(
         "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() \
@@ -118,7 +118,7 @@ pub(crate) fn drop_left_probe(conn: &mut Conn) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// Makes the database ours: marked, and without tables of another job.
+/// Takes ownership: marks the database and drops tables of another job.
 pub(crate) fn claim(conn: &mut Conn, job: &SqlJob) -> Result<(), EngineError> {
     look(conn, job)?;
     let tables = match find(conn, job)? {
@@ -126,9 +126,9 @@ pub(crate) fn claim(conn: &mut Conn, job: &SqlJob) -> Result<(), EngineError> {
         Found::Empty => Vec::new(),
         Found::Others { tables, .. } => tables,
     };
-    // A statement that waits for somebody's lock would be carried out after we have gone.
+    // A statement waiting for a lock would be executed after we left.
     conn.query_drop("SET SESSION lock_wait_timeout = 5").map_err(told)?;
-    // Those that the study fills, and no other that only looks like one.
+    // Exactly the tables that the study fills.
     let mut due: Vec<String> = (1..=job.tables).map(|number| format!("sbtest{number}")).collect();
     due.push(MARK.to_owned());
     due.retain(|name| tables.contains(name));
@@ -144,7 +144,7 @@ pub(crate) fn claim(conn: &mut Conn, job: &SqlJob) -> Result<(), EngineError> {
     conn.exec_drop(format!("INSERT INTO {MARK} VALUES (?)"), (identity(job),)).map_err(told)
 }
 
-/// What would stop the dropping half-way: views, and foreign keys of other tables.
+/// Checks for what would stop the dropping half-way: views, and foreign keys of other tables.
 fn check_obstacles(conn: &mut Conn, due: &[String]) -> Result<(), EngineError> {
     if due.is_empty() {
         return Ok(());
@@ -170,7 +170,7 @@ fn check_obstacles(conn: &mut Conn, due: &[String]) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// A variable's name as it may stand in a statement.
+/// Checks a variable's name for use in a statement.
 fn name_of(name: &str) -> Result<String, EngineError> {
     let name = name.trim().replace('-', "_").to_ascii_lowercase();
     let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -181,7 +181,7 @@ fn name_of(name: &str) -> Result<String, EngineError> {
     Err(EngineError::refused(reason, "correct the study"))
 }
 
-/// Sets a variable of the running server; the value goes as a parameter, never as a part of a statement.
+/// Sets a variable of the running server; the value is a parameter, never part of the statement.
 pub(crate) fn set(conn: &mut Conn, name: &str, value: &str) -> Result<(), EngineError> {
     let value = match (bytes_of(value), value.parse::<f64>()) {
         (Some(number), _) => Value::UInt(number),
@@ -199,7 +199,7 @@ pub struct Held(#[allow(dead_code, reason = "the lock is this connection's")] Co
 /// tables.
 ///
 /// # Errors
-/// [`engine::ErrorKind::Refused`] when another run holds it.
+/// [`engine::ErrorKind::Refused`] if another run holds it.
 pub fn hold(target: &Target) -> Result<Held, EngineError> {
     let mut conn = connect_briefly(target)?;
     conn.query_drop("SET SESSION wait_timeout = 2147483").map_err(told)?;
@@ -211,7 +211,7 @@ pub fn hold(target: &Target) -> Result<Held, EngineError> {
     Err(EngineError::refused("another Crosspoint run uses this server", "wait until it ends"))
 }
 
-/// Variables that rise or fall with another and do not come back with it.
+/// Variables that change with another one and do not change back.
 const FOLLOWERS: [(&str, &str); 4] = [
     ("innodb_io_capacity", "innodb_io_capacity_max"),
     ("innodb_io_capacity_max", "innodb_io_capacity"),
@@ -219,12 +219,11 @@ const FOLLOWERS: [(&str, &str); 4] = [
     ("innodb_max_dirty_pages_pct", "innodb_max_dirty_pages_pct_lwm"),
 ];
 
-/// What the variables are that a job changes on a server supplied by the user, in the order in which they are
-/// noted: set back, last first, none stands in the way of another. Each is set to what it is, which shows
-/// whether this user may.
+/// Values of the variables that a job changes on the user's server, in journal order: restored last first,
+/// none blocks another. Each is set to its own value to test the privilege.
 ///
 /// # Errors
-/// [`engine::ErrorKind::Refused`] without the right, or what the server said.
+/// [`engine::ErrorKind::Refused`] without the privilege, or the server's message.
 pub fn before_change(target: &Target, job: &SqlJob) -> Result<Vec<(String, String)>, EngineError> {
     let mut conn = connect_briefly(target)?;
     let mut before = Vec::new();
@@ -259,7 +258,7 @@ fn not_settable(name: &str, error: &EngineError) -> EngineError {
     )
 }
 
-/// Sets a variable of a server supplied by the user to what it was, unless it is that.
+/// Restores a variable of the user's server, unless it is unchanged.
 ///
 /// # Errors
 /// In words.

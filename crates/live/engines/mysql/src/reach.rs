@@ -1,7 +1,6 @@
-//! Reaching a server: connecting with a time limit, and what its refusals mean.
+//! Reaching a server: connecting with a time limit, and the meaning of refusals.
 //!
-//! Invariant: a password is taken from the environment, kept in no structure that is written anywhere, and
-//! in no message.
+//! Invariant: a password comes from the environment, and is in no stored structure and no message.
 
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use engine::{Address, EngineError, ErrorKind, Secret, Target};
 use mysql::{Conn, Opts, OptsBuilder};
 use stack::PASSWORD_VARIABLE;
 
-/// The password for a server that others use too, if the environment has one.
+/// The password for a shared server, from the environment.
 #[must_use]
 pub fn password_from_environment() -> Option<Secret> {
     std::env::var(PASSWORD_VARIABLE).ok().map(Secret::new)
@@ -36,7 +35,7 @@ fn connect_within(
     Conn::new(Opts::from(options)).map_err(|error| refused(target, &error))
 }
 
-/// Connects, and does not wait for ever for an answer: for questions that are answered at once.
+/// Connects with time limits, for short queries.
 pub(crate) fn connect_briefly(target: &Target) -> Result<Conn, EngineError> {
     connect_within(target, 32, Some(ANSWER_MAX))
 }
@@ -46,20 +45,20 @@ pub(crate) fn connect_with(target: &Target, statements: usize) -> Result<Conn, E
     connect_within(target, statements, None)
 }
 
-/// Time that a server has for an answer that needs no work.
+/// Time limit for an answer that needs no work.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// Numbers of errors after which a connection is of no use: the server goes down, or is gone.
+/// Error numbers after which a connection is unusable: the server shuts down or is gone.
 const GONE: [u16; 4] = [1053, 1927, 2006, 2013];
 
-/// Numbers of errors after which the transaction was rolled back and is retried, as sysbench does: a
-/// deadlock (1213), a row that changed (1020), a lock wait timeout (1205).
+/// Error numbers after which the transaction was rolled back and is retried, as in sysbench: a deadlock
+/// (1213), a changed row (1020), a lock wait timeout (1205).
 const RETRYABLE: [u16; 3] = [1213, 1020, 1205];
 
-/// The server that a study's dsn names, with the password from the environment.
+/// The server of a study's dsn, with the password from the environment.
 ///
 /// # Errors
-/// When the dsn has another form.
+/// If the dsn is malformed.
 pub fn target_of(dsn: &str) -> Result<Target, String> {
     let form = || "a dsn is mysql://USER@HOST:PORT/DATABASE".to_owned();
     let rest = dsn.strip_prefix("mysql://").ok_or_else(form)?;

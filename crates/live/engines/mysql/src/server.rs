@@ -1,8 +1,8 @@
 //! A private server: started, watched and stopped.
 //!
-//! Invariants: it listens on its own socket (or where the study says), reads no configuration of the
-//! machine's, and lets nobody in but who has the password that this start made; processes of a killed run are
-//! found by their mark; it ends with the thread that started it.
+//! Invariants: it listens on its own socket (or where the study says), reads no configuration of the machine,
+//! and accepts only the password created by this start; processes of a killed run are found by their mark; it
+//! ends with the thread that started it.
 
 use std::fs::{self, File};
 use std::net::TcpStream;
@@ -23,13 +23,13 @@ use crate::home::{FILES, Home, TEMPORARY};
 use crate::options::{Listen, SOCKET};
 use crate::reach::{connect_briefly, told};
 
-/// Time that a server has to come up; a crash recovery may be in it.
+/// Time limit for starting, including crash recovery.
 const START_MAX: Duration = Duration::from_secs(300);
-/// Time that it has to write its dirty pages and go down.
+/// Time limit for flushing dirty pages and shutting down.
 const STOP_MAX: Duration = Duration::from_secs(120);
-/// Time that a killed one has to be gone.
+/// Time limit for a killed server to disappear.
 const GONE_MAX: Duration = Duration::from_secs(10);
-/// Time between looks at it.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(10);
 /// Lines of its log that are shown.
 const LOG_LINES: usize = 8;
@@ -42,7 +42,7 @@ const DOCTOR: &str = "crosspoint doctor";
 
 /// Account of ours on a private server.
 const USER: &str = "crosspoint";
-/// What a server does before it lets anybody in.
+/// SQL that a server executes before it accepts connections.
 const ACCOUNTS: &str = "accounts.sql";
 
 /// A private server that runs.
@@ -56,12 +56,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the server with `arguments` (of [`crate::arguments`]) in `home`, held by `limits` from its
-    /// first instruction on, and waits until it answers.
-    /// Everything that it does not need to know of `listen` comes last, so that no setting stands above it.
+    /// Starts the server with `arguments` (of [`crate::arguments`]) in `home`, in `limits` from its first
+    /// instruction, and waits until it answers. Arguments for `listen` come last, so that no setting
+    /// overrides them.
     ///
     /// # Errors
-    /// When its place is taken, or it does not come up; with the last lines of its log.
+    /// If its address is taken, or it does not start; with the last lines of its log.
     pub fn start(
         binary: &Binary,
         (journal, limits): (&Journal, &Limits),
@@ -84,7 +84,7 @@ impl Server {
         ]);
         bare_environment(&mut command);
         journal.mark().put_on(&mut command);
-        // A group of its own: an interrupt from the terminal is for the program, which then stops it.
+        // Its own process group: a terminal interrupt goes to the program, which then stops it.
         command.process_group(0).stdin(Stdio::null()).stdout(output).stderr(file);
         let doors = limits.doors().map_err(|error| refused(error.to_string(), DOCTOR))?;
         home.confine(&mut command, doors);
@@ -136,10 +136,10 @@ impl Server {
         &self.address
     }
 
-    /// Makes a database unless it is there.
+    /// Creates a database unless it exists.
     ///
     /// # Errors
-    /// What the server said.
+    /// The server's message.
     pub fn make_database(&self, name: &str) -> Result<(), EngineError> {
         let mut conn = connect_briefly(&self.target(None))?;
         conn.query_drop(format!("CREATE DATABASE IF NOT EXISTS {name}")).map_err(told)
@@ -179,16 +179,16 @@ impl Server {
         last_lines(&String::from_utf8_lossy(&text))
     }
 
-    /// Stops it as it should be stopped, its pages written; ends it if that takes too long.
+    /// Shuts it down cleanly; kills it if that takes too long.
     ///
     /// # Errors
-    /// In words that continue after "the server", when it had to be ended or had ended before.
+    /// Words after "the server", if it had to be killed or had ended before.
     pub fn stop(mut self) -> Result<(), String> {
         if let Some(how) = self.obituary(Duration::ZERO) {
             return Err(how);
         }
         self.signal(Signal::TERM);
-        // One that somebody stopped would never hear of it.
+        // A stopped process would not receive it.
         self.signal(Signal::CONT);
         let began = Instant::now();
         while began.elapsed() < STOP_MAX {
@@ -203,7 +203,7 @@ impl Server {
 
     fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // It is our child and was not waited for, so the number is still its own.
+            // Our child, not waited for yet, so the ID is still its own.
             let _ = kill_process(pid, signal);
         }
     }
@@ -237,7 +237,7 @@ fn accounts(flavour: Flavour, password: &Secret) -> String {
     if flavour == Flavour::MySql {
         text.push_str("DROP USER IF EXISTS 'root'@'localhost';\n");
     }
-    // What is not written now is at the stop, for which a full disk has no room.
+    // Unwritten data would be written at shutdown, for which a full disk has no room.
     text + "FLUSH TABLES;\n"
 }
 
@@ -256,7 +256,7 @@ fn listening(listen: &Listen) -> Vec<String> {
 pub(crate) fn last_lines(text: &str) -> String {
     let mut lines: Vec<&str> =
         text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    // After a crash come a hundred lines about the process; why it crashed stands before them.
+    // A crash is followed by a hundred lines about the process; its cause precedes them.
     if let Some(crash) = lines.iter().position(|line| line.contains(" got signal ")) {
         lines.truncate(crash);
         lines.retain(|line| line.contains("[ERROR]"));

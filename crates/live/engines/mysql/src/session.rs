@@ -1,6 +1,6 @@
 //! One connection with the workload's statements, prepared or as text.
 //!
-//! Invariant: a statement's whole result is taken before the next.
+//! Invariant: a statement's whole result is read before the next.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -19,11 +19,10 @@ use crate::options::table_options;
 use crate::reach::{connect_with, told};
 use crate::wire::{Wire, framed};
 
-/// A prepared statement's request: encoded once, its values written over. They stand at its end, each of
-/// one length.
+/// A prepared statement's request: encoded once, then its fixed-length values at the end are overwritten.
 #[derive(Debug)]
 struct Prepared {
-    /// Keeps the statement at the server.
+    /// Keeps the statement alive at the server.
     _statement: Statement,
     request: Vec<u8>,
 }
@@ -66,7 +65,7 @@ fn values(op: &SqlOp) -> Vec<Value> {
     }
 }
 
-/// The whole request of an operation.
+/// The encoded request of an operation.
 fn encoded(statement: u32, op: &SqlOp) -> Vec<u8> {
     let values = values(op);
     let (request, _) = ComStmtExecuteRequestBuilder::new(statement).build(&values);
@@ -75,14 +74,14 @@ fn encoded(statement: u32, op: &SqlOp) -> Vec<u8> {
     framed(&payload)
 }
 
-/// Writes the values of `op` over those of a request of the same statement.
+/// Overwrites the values in a request of the same statement.
 fn write_over(request: &mut [u8], op: &SqlOp) {
     let mut end = request.len();
     let mut write = |request: &mut [u8], bytes: &[u8], length: usize| {
         request[end - bytes.len()..end].copy_from_slice(bytes);
         end -= bytes.len() + length;
     };
-    // From the last value to the first; a text has a byte of length before it.
+    // From the last value to the first; texts have a length byte.
     match op.class {
         OpClass::Begin | OpClass::Commit => {}
         OpClass::SimpleRange | OpClass::SumRange | OpClass::OrderRange | OpClass::DistinctRange => {
@@ -136,7 +135,7 @@ impl MysqlSession {
 
 /// The command of a statement that is sent as text.
 const COM_QUERY: u8 = Command::COM_QUERY as u8;
-/// The index is there already.
+/// The index already exists.
 const DUPLICATE_KEY_NAME: i32 = 1061;
 
 impl Statements for MysqlSession {

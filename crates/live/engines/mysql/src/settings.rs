@@ -1,11 +1,10 @@
-//! Which settings of a server a study may name.
+//! Server settings that a study may use.
 //!
-//! A server is private because of how it is started: where its data, its socket and its logs are, who may
-//! connect, what it loads. Invariants: what decides about that is not to be named, nor by a beginning of
-//! its name (servers complete those), nor under a prefix; no value is a path. Families and names that are
-//! allowed are listed; anything else is refused.
+//! A server is private because of its data, socket and log paths, its accounts and plugins. Invariants:
+//! settings that affect those are refused, also by a unique beginning of their name (which servers accept)
+//! and under a prefix; values are never paths. Allowed families and names are listed; others are refused.
 
-/// Prefixes of names that the server takes off.
+/// Prefixes of names that the server strips.
 const TAKEN_OFF: [&str; 5] = ["loose_", "skip_", "enable_", "disable_", "maximum_"];
 
 /// Families of settings of engines and caches.
@@ -48,7 +47,7 @@ const NAMES: [&str; 19] = [
     "use_stat_tables",
 ];
 
-/// Of the families, what names a place or belongs to us.
+/// Members of the families that name a path or are set by us.
 const NOT: [(&str, &str); 20] = [
     ("innodb_data_home_dir", PLACE),
     ("innodb_data_file_path", PLACE),
@@ -73,7 +72,7 @@ const NOT: [(&str, &str); 20] = [
 ];
 const PLACE: &str = "paths are set by Crosspoint";
 
-/// Whether a study may have `name=value` among the settings of a private server.
+/// Checks whether a study may set `name=value` on a private server.
 ///
 /// # Errors
 /// The reason, with what is allowed.
@@ -98,14 +97,14 @@ pub(crate) fn check_setting(pair: &str) -> Result<(), String> {
              optimizer, isolation and packets",
         );
     }
-    // A server takes the beginning of a name for the name.
+    // Servers accept a unique beginning of a name.
     match NOT.iter().find(|(other, _)| other.starts_with(&name)) {
         Some((_, why)) => refuse(why),
         None => Ok(()),
     }
 }
 
-/// Whether a value is one that a setting may have.
+/// Checks a value.
 pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
     let path = value.contains(['/', '\\']);
     if path || value.chars().any(char::is_control) || value.is_empty() || value.len() > 200 {

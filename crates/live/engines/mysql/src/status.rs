@@ -1,7 +1,6 @@
-//! What a server counts of itself, and what the kernel counts of it.
+//! Counters of a server, and the kernel's counters of its process.
 //!
-//! Invariants: names carry their units; a counter that the server does not have is left out, not zero. What
-//! it is not: an interpretation.
+//! Invariants: names have units; a counter that the server lacks is left out, not zero.
 
 use std::collections::BTreeMap;
 
@@ -52,13 +51,13 @@ fn status(conn: &mut Conn) -> mysql::Result<BTreeMap<String, f64>> {
     Ok(rows.into_iter().chain(more).filter_map(number).collect())
 }
 
-/// Sums that a server keeps since it began, by its names.
+/// Server totals since its start, by its names.
 pub(crate) fn sums(conn: &mut Conn) -> mysql::Result<BTreeMap<String, f64>> {
     status(conn)
 }
 
-/// What was counted between two readings, by metric: pages asked for and missed, bytes written by the server
-/// to its files, to the doublewrite area and to the redo log. `page` is the page size in bytes.
+/// Totals between two readings, by metric: pages requested and missed, bytes written to data files,
+/// doublewrite area and redo log. `page` is the page size in bytes.
 pub(crate) fn totals(
     earlier: &BTreeMap<String, f64>,
     now: &BTreeMap<String, f64>,

@@ -1,10 +1,10 @@
-//! Statements over a connection's own socket: sent without waiting, their results taken as they come.
+//! Statements over a connection's own socket: sent without waiting, results read as they arrive.
 //!
-//! The client library connects, prepares and encodes; it can only wait for a result, and a thread that
-//! waits for each statement pays a sleep and a wake-up for it. Here one thread serves many connections:
-//! requests are encoded once by the library and their numbers and texts written over, and of a result only
-//! the ends of its packets are looked for. Invariants: one request in flight; a result is taken whole
-//! before the next; between requests the library may use the connection too.
+//! The client library connects, prepares and encodes, but can only block for a result, which costs a sleep
+//! and a wake-up per statement. Here one thread serves many connections: requests are encoded once by the
+//! library and their values overwritten, and only packet boundaries of results are parsed. Invariants: one
+//! request in flight; a result is read completely before the next; between requests the library may use the
+//! connection, too.
 //!
 //! Source: MariaDB Knowledge Base, "Client/Server Protocol", "Result Set Packets" and "COM_STMT_EXECUTE".
 
@@ -16,11 +16,11 @@ use mysql::Conn;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-/// Bytes that are taken at once.
+/// Bytes per read.
 const CHUNK: usize = 64 << 10;
 /// Bytes of a packet's header: three of length, one of sequence.
 const HEADER: usize = 4;
-/// Payload of a packet that ends columns, where the server still sends those.
+/// Payload of a packet that ends columns, if the server sends it.
 const END_OF_COLUMNS: usize = 5;
 
 /// Where in a result we are.
@@ -28,7 +28,7 @@ const END_OF_COLUMNS: usize = 5;
 enum Stage {
     /// Before the first packet.
     Begin,
-    /// This many column descriptions are to come.
+    /// Number of column descriptions to come.
     Columns(u64),
     /// After them: maybe their end, maybe a row.
     AfterColumns,
@@ -36,15 +36,15 @@ enum Stage {
     Done,
 }
 
-/// The result of one request as it comes in.
+/// The result of one request as it arrives.
 #[derive(Debug)]
 pub(crate) struct Wire {
     stage: Stage,
-    /// Bytes that came and were not looked at yet: `from..to`.
+    /// Received, unparsed bytes: `from..to`.
     buffer: Vec<u8>,
     from: usize,
     to: usize,
-    /// Bytes of a row that are still to come and of no interest.
+    /// Bytes of a row still to skip.
     skip: usize,
     error: Option<EngineError>,
 }
@@ -80,14 +80,14 @@ impl Wire {
         Ok(())
     }
 
-    /// Takes what has come; `true` when the result is whole. Waits for it if `wait`.
+    /// Reads what has arrived; returns `true` when the result is complete. Waits for it if `wait`.
     pub fn receive(&mut self, conn: &Conn, wait: bool) -> Result<bool, EngineError> {
         loop {
             self.look()?;
             if self.stage == Stage::Done {
                 return self.error.take().map_or(Ok(true), Err);
             }
-            // What is left of a packet moves to the front.
+            // The rest of a packet moves to the front.
             self.buffer.copy_within(self.from..self.to, 0);
             (self.from, self.to) = (0, self.to - self.from);
             let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
@@ -104,7 +104,7 @@ impl Wire {
         }
     }
 
-    /// Whether these bytes, as they come in pieces, are a whole result; or what the server says in them.
+    /// Whether these bytes, arriving in pieces, are a complete result; or the server's error in them.
     pub fn whole(bytes: &[u8]) -> Result<bool, EngineError> {
         let mut wire = Self { stage: Stage::Begin, ..Self::new() };
         let mut rest = bytes;
@@ -124,7 +124,7 @@ impl Wire {
         }
     }
 
-    /// Looks at every packet that is there.
+    /// Parses every complete packet.
     fn look(&mut self) -> Result<(), EngineError> {
         while self.stage != Stage::Done {
             let there = self.to - self.from;
@@ -146,7 +146,7 @@ impl Wire {
             let row = self.stage == Stage::Rows && first != 0xfe && first != 0xff;
             let column = matches!(self.stage, Stage::Columns(_));
             if row || column {
-                // Nothing in it is of interest, however long it is.
+                // Its contents are not needed, however long.
                 self.stage = after(self.stage, &[]);
                 self.from += HEADER;
                 self.skip = length;
@@ -173,12 +173,11 @@ impl Wire {
     }
 }
 
-/// The stage after a packet; a column or a row comes without its bytes.
+/// The stage after a packet; columns and rows are passed without their bytes.
 fn after(stage: Stage, packet: &[u8]) -> Stage {
     match (stage, packet.first().copied()) {
         (Stage::Begin, Some(0x00 | 0xff)) => Stage::Done,
-        // A count of columns, and maybe whether their descriptions follow: a server that knows that they are
-        // known leaves them out.
+        // A column count, possibly with a flag that their cached descriptions are omitted.
         (Stage::Begin, Some(count)) => match packet.get(1) {
             Some(0) => Stage::AfterColumns,
             _ => Stage::Columns(u64::from(count)),

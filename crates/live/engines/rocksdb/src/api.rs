@@ -1,8 +1,8 @@
-//! The functions of RocksDB's C interface that are used, found in a library at run time, or (feature
-//! `vendored`) those of the RocksDB that was built with this program.
+//! The used functions of RocksDB's C interface, from a library loaded at run time, or (feature `vendored`)
+//! from the RocksDB built into this program.
 //!
-//! Invariant: the library stays loaded for the life of the process, so that its functions do. What it is
-//! not: safe to call; `lib.rs` is.
+//! Invariant: the library stays loaded for the life of the process. Calling them is unsafe; `lib.rs` wraps
+//! them.
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_void};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use libloading::Library;
 
 /// An object of RocksDB.
 pub(crate) type Object = *mut c_void;
-/// Where RocksDB puts a message; null: it went well.
+/// Where RocksDB stores an error message; null for success.
 pub(crate) type Message = *mut *mut c_char;
 
 macro_rules! functions {
@@ -121,11 +121,11 @@ functions! {
 
 /// Word for the RocksDB that was built with this program.
 pub(crate) const WORD: &str = "vendored";
-/// What it is called, as the file of a library would be: librocksdb-sys 0.19.0.
+/// Its name, as a library's file: librocksdb-sys 0.19.0.
 #[cfg(feature = "vendored")]
 const VENDORED: &str = "librocksdb.so.11.8.1 (vendored)";
 
-/// Names under which distributions and builds install it, the plain one first.
+/// File names used by distributions and builds, the plain one first.
 const NAMES: [&str; 9] = [
     "librocksdb.so",
     "librocksdb.so.11",
@@ -139,10 +139,10 @@ const NAMES: [&str; 9] = [
 ];
 
 impl Api {
-    /// Loads `path`, or the first library of a known name where the dynamic linker looks.
+    /// Loads `path`, or the first library of a known name that the dynamic linker finds.
     ///
     /// # Errors
-    /// What was tried, and what each said.
+    /// The attempts with their messages.
     pub fn load(path: Option<&Path>) -> Result<Self, String> {
         if path == Some(Path::new(WORD)) {
             return Self::built_in();
@@ -184,7 +184,7 @@ impl Api {
             .into())
     }
 
-    /// Takes a text of RocksDB's and frees it; empty for null.
+    /// Copies and frees a text of RocksDB's; empty for null.
     ///
     /// # Safety
     /// `text` is null or a string that RocksDB allocated and nobody else holds.

@@ -1,9 +1,8 @@
 //! RocksDB behind the engine contract, through the installed `librocksdb.so`.
 //!
-//! The library is loaded at run time, so users test the build that they run: its file, its version and
-//! whether it was built with assertions (distributions do, and pay for it) are printed. Each object of
-//! RocksDB is freed once, by the value that holds it; a process loads one library. Options that are not set
-//! here keep RocksDB's defaults.
+//! The library is loaded at run time, so users test the build that they run: its file, version and assertions
+//! (a cost in distributions' builds) are printed. Each RocksDB object is freed once, by its owner; a process
+//! loads one library. Unset options keep RocksDB's defaults.
 
 mod api;
 mod op_times;
@@ -27,8 +26,7 @@ use statistics::{
 use study::{Descriptor, Durability, KvJob, KvWorkload, Operations, OptionDoc, OptionKind, Shown};
 use units::Bytes;
 
-/// Refuses an option that leads out of the database's directory: what files cost there would be counted as
-/// the stack's.
+/// Refuses options that lead out of the database's directory, whose cost would be counted as the stack's.
 fn check_settings(settings: &str) -> Result<(), String> {
     const PATHS: [&str; 4] = ["wal_dir", "db_log_dir", "db_paths", "cf_paths"];
     let names = settings.split([';', '{', '}']).filter_map(|part| part.split_once('='));
@@ -80,7 +78,7 @@ const BLOOM_BITS: f64 = 10.0;
 /// Block cache and memtable without a memory limit; with one, a quarter and an eighth of it at most.
 const CACHE: usize = 64 << 20;
 
-/// Sizes of the block cache and of a memtable (of which there are two) within `memory`.
+/// Sizes of the block cache and of each of two memtables within `memory`.
 fn sizes(memory: Option<Bytes>) -> (usize, usize) {
     let memory =
         memory.map_or(usize::MAX, |bytes| usize::try_from(bytes.get()).unwrap_or(usize::MAX));
@@ -93,7 +91,7 @@ fn failed(action: &'static str, reason: impl std::fmt::Display) -> EngineError {
     EngineError::failed("rocksdb", action, reason)
 }
 
-/// Without a library nothing can be done.
+/// The error without a library.
 fn not_loaded(action: &str, reason: &str) -> EngineError {
     let help = format!("{}, or library = \"/path/of/librocksdb.so\"", ROCKSDB.install);
     EngineError::refused(format!("rocksdb: cannot {action}: {reason}"), help)
@@ -104,10 +102,10 @@ fn api() -> Result<&'static Api, EngineError> {
     found.as_ref().map_err(|reason| not_loaded("load librocksdb.so", reason))
 }
 
-/// Loads the library at `path`, or the one that the system has; the first call of a process decides.
+/// Loads the library at `path`, or the system's; the first call of a process decides.
 ///
 /// # Errors
-/// The message of the dynamic linker, or that another library is loaded already.
+/// The dynamic linker's message, or that another library is loaded.
 fn load(path: Option<&Path>) -> Result<(), EngineError> {
     let found = API.get_or_init(|| Api::load(path));
     let api = found.as_ref().map_err(|reason| not_loaded("load librocksdb.so", reason))?;
@@ -172,12 +170,12 @@ fn checked<T>(
 #[derive(Debug)]
 pub struct RocksDb {
     api: &'static Api,
-    // Dropped in this order: the database first, what it refers to afterwards.
+    // Dropped in this order: the database first, then what it refers to.
     database: Owned,
     read: Owned,
     write: Owned,
     _options: Owned,
-    /// What is not a default, for people.
+    /// Non-default options, for people.
     set: String,
     times: OpTimes,
 }
@@ -186,22 +184,22 @@ pub struct RocksDb {
 #[derive(Debug)]
 pub struct RocksDbAccess<'a> {
     rocksdb: &'a RocksDb,
-    /// Used again for each update: one of its own for each would be made and freed by every put.
+    /// Reused for each update; otherwise every put would create and free one.
     batch: Owned,
     times: ThreadTimes<'a>,
 }
 
-/// Options under which a database is filled fastest: what is written is sorted only when a memtable is full,
-/// and files are not merged meanwhile (the bulk load of RocksDB's documented flash tests).
+/// Options for the fastest fill: a memtable is sorted only when full, and files are not merged meanwhile (the
+/// bulk load of RocksDB's documented flash tests).
 const BULK: &str = "memtable_factory=vector;allow_concurrent_memtable_write=false;\
     disable_auto_compactions=true;level0_file_num_compaction_trigger=10485760;\
     level0_slowdown_writes_trigger=10485760;level0_stop_writes_trigger=10485760;";
 
-/// The options of a database, and what of them is not a default.
+/// The options of a database, and their non-default values.
 fn options(api: &Api, job: &KvJob) -> Result<(Owned, String), EngineError> {
     let (cache, memtable) = sizes(job.memory.bytes(job.data()));
-    // SAFETY: objects are made, handed over or freed as rocksdb/c.h says: the table factory takes the
-    // filter policy, and copies of the table options and a reference to the cache.
+    // SAFETY: objects are made, handed over or freed as rocksdb/c.h says: the table factory takes the filter
+    // policy, and copies of the table options and a reference to the cache.
     let options = unsafe {
         let options = Owned::new((api.options_create)(), api.options_destroy);
         (api.options_set_create_if_missing)(options.object, 1);
@@ -466,8 +464,8 @@ impl KeyValue for RocksDbAccess<'_> {
         seen: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), EngineError> {
         let RocksDb { api, database, read, .. } = self.rocksdb;
-        // SAFETY: the iterator lives no longer than the database; its key and value are used before it
-        // moves on.
+        // SAFETY: the iterator lives no longer than the database; its key and value are used before it moves
+        // on.
         unsafe {
             let iterator =
                 Owned::new((api.create_iterator)(database.object, read.object), api.iter_destroy);

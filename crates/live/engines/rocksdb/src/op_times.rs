@@ -1,9 +1,8 @@
-//! Where single operations of RocksDB spend their time, as it counts that itself: its perf context.
+//! Step times of single RocksDB operations, from its perf context.
 //!
-//! RocksDB reads the clock between the steps of an operation if it is asked to, which every operation would
-//! pay for. So one of [`EACH`] is timed; counts are of the thread, taken when its session ends. Invariants:
-//! operations that are not timed pay a count; what is summed, the whole and its steps, is of timed
-//! operations alone.
+//! RocksDB can read the clock between the steps of an operation, at a cost for every operation, so one of
+//! [`EACH`] is timed; counts are per thread, collected when its session ends. Invariants: untimed operations
+//! pay for a counter only; sums cover timed operations alone.
 
 use std::ffi::c_int;
 use std::marker::PhantomData;
@@ -16,10 +15,10 @@ use crate::{Object, Owned};
 /// One of this many operations of each kind in a session is timed; a prime, so that no pattern of a
 /// workload beats with it.
 pub(crate) const EACH: u32 = 127;
-/// RocksDB's number for counting nothing, without which it counts even what nobody asks for.
+/// RocksDB's level for no counting; by default it counts what nobody reads.
 const NOTHING: c_int = 1;
-/// RocksDB's number for the times of steps: 4 is without those of its mutexes in every version (from 8.7 on
-/// with one step less, before with the processor's time as well).
+/// RocksDB's level for step times: 4 excludes mutex times in every version (from 8.7 on with one step less,
+/// before with CPU time as well).
 const TIMES: c_int = 4;
 
 /// Lookups, and updates.
@@ -50,7 +49,7 @@ struct Sums {
     puts: Timed,
     /// Of each step, nanoseconds.
     steps: [u64; STEPS.len()],
-    /// Whether this RocksDB has no such count.
+    /// Steps that this RocksDB lacks.
     absent: [bool; STEPS.len()],
 }
 
@@ -75,8 +74,8 @@ impl Timed {
 }
 
 impl OpTimes {
-    /// Means of a timed operation by total, in seconds, and how many were timed; none of a kind of which none
-    /// was, and of a step that this RocksDB does not count.
+    /// Means of a timed operation by total, in seconds, and the number timed; without kinds that were not
+    /// timed, and steps that this RocksDB lacks.
     pub fn means(&self) -> Vec<(&'static str, f64)> {
         let sums = *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let of = |kind| match kind {
@@ -113,7 +112,7 @@ fn step(report: &str, name: &str) -> Option<u64> {
     value.parse().ok()
 }
 
-/// What one thread's operations are timed with; it stays on that thread.
+/// Timer of one thread's operations; it stays on that thread.
 #[derive(Debug)]
 pub(crate) struct ThreadTimes<'a> {
     api: &'static Api,
@@ -128,7 +127,7 @@ pub(crate) struct ThreadTimes<'a> {
 }
 
 impl<'a> ThreadTimes<'a> {
-    /// Counts of the calling thread begin.
+    /// Starts the counters of the calling thread.
     pub fn begin(api: &'static Api, sums: &'a OpTimes) -> Self {
         // SAFETY: sets variables of the calling thread, and makes a handle of them.
         let context: Object = unsafe {
@@ -142,7 +141,7 @@ impl<'a> ThreadTimes<'a> {
         Self { api, sums, context, since: [0; 2], gets, puts, thread: PhantomData }
     }
 
-    /// An operation begins; when, if it is timed.
+    /// Begins an operation; returns the time if it is timed.
     #[inline]
     pub fn begin_one(&mut self, kind: Kind) -> Option<Instant> {
         let since = &mut self.since[kind as usize];

@@ -1,6 +1,6 @@
-//! RocksDB's own statistics, read from the texts and properties that it prints.
+//! RocksDB's statistics, parsed from its texts and properties.
 
-/// RocksDB's names of what makes it stall writes, and the totals that count them.
+/// RocksDB's names of write stall causes, and their totals.
 pub(crate) const CAUSES: [(&str, &str); 6] = [
     ("level0_slowdown", "stalls_by_level0_files_slowing"),
     ("level0_numfiles", "stalls_by_level0_files_stopping"),
@@ -13,7 +13,7 @@ pub(crate) const CAUSES: [(&str, &str); 6] = [
 pub(crate) const DATABASE_STATISTICS: &str = "rocksdb.dbstats";
 pub(crate) const COLUMN_STATISTICS: &str = "rocksdb.cfstats-no-file-histogram";
 
-/// `(name, property, divisor)`: what is now. Tickers would tell more, and cost every operation.
+/// `(name, property, divisor)`: current values. Tickers have more, at a cost for every operation.
 pub(crate) const PROPERTIES: [(&str, &str, f64); 7] = [
     ("writes throttled to, MB/s", "rocksdb.actual-delayed-write-rate", 1e6),
     ("writes stopped, 1 or 0", "rocksdb.is-write-stopped", 1.0),
@@ -31,7 +31,7 @@ pub(crate) fn stalled_seconds(statistics: &str) -> Option<f64> {
     time.split(':').try_fold(0.0, |sum, part| Some(sum * 60.0 + part.parse::<f64>().ok()?))
 }
 
-/// The number that follows `word` on the line that begins with `line`.
+/// The number after `word` on the line that begins with `line`.
 pub(crate) fn number_after(statistics: &str, line: &str, word: &str) -> Option<f64> {
     let rest = statistics.lines().find_map(|found| found.strip_prefix(line))?;
     let (_, rest) = rest.split_once(word)?;

@@ -1,8 +1,8 @@
 //! The smallest complete engine: copy it to add one.
 //!
-//! Commits are appended to a log file, each as a frame with its length and checksum, and records are found
-//! through an index in memory, as in Bitcask. It is listed only in test builds, where it shows that an engine
-//! is one crate and one line of the list of engines.
+//! Commits are appended to a log file, each as a frame with length and checksum, and records are found
+//! through an index in memory, as in Bitcask. It is listed only in test builds, as proof that an engine is
+//! one crate and one line of the list of engines.
 //!
 //! To add an engine: implement [`Engine`] and one operation set ([`KeyValueEngine`] or
 //! [`engine::SqlEngine`]), describe it in a [`Descriptor`], run the contract suite, add a line to
@@ -35,7 +35,7 @@ type Index = BTreeMap<Vec<u8>, (u64, u32)>;
 pub struct Skeleton {
     log: File,
     sync: bool,
-    /// End of the last whole frame; none after a failed flush, since what it left is unknown. The lock
+    /// End of the last complete frame; `None` after a failed flush, whose effect is unknown. The lock
     /// serialises appends.
     end: Mutex<Option<u64>>,
     index: RwLock<Index>,
@@ -84,8 +84,8 @@ fn apply(records: &[u8], from: u64, index: &mut Index) {
     }
 }
 
-/// Applies the whole frames of `log`; returns the end of the last. A frame that was cut short, or never
-/// reached the disk, has no valid checksum: nothing of its commit is applied.
+/// Applies the complete frames of `log`; returns the end of the last. A cut-off or unwritten frame has no
+/// valid checksum: nothing of its commit is applied.
 fn replay(log: &[u8], index: &mut Index) -> usize {
     let mut at = 0;
     while let (Some(length), Some(sum)) = (word(log, at), word(log, at + 4)) {
@@ -126,7 +126,7 @@ impl Engine for Skeleton {
         let (mut whole, mut index) = (Vec::new(), Index::new());
         log.read_to_end(&mut whole).map_err(failed("read the log"))?;
         let end = replay(&whole, &mut index) as u64;
-        // What follows is of a commit that failed; a shorter one over it would leave a part of it.
+        // The rest is of a failed commit; a shorter one over it would leave a part.
         log.set_len(end).map_err(failed("cut the log"))?;
         let sync = job.durability == Durability::Device;
         Ok(Self { log, sync, end: Some(end).into(), index: index.into() })
@@ -146,7 +146,7 @@ impl KeyValueEngine for Skeleton {
 }
 
 impl Skeleton {
-    /// Appends records as one frame and makes them visible; of a failed commit nothing is stored.
+    /// Appends records as one frame and makes them visible; a failed commit stores nothing.
     fn commit(&self, records: &[u8]) -> Result<(), EngineError> {
         let fits = u32::try_from(records.len()).ok().filter(|_| records.len() <= LONGEST);
         let length = fits.ok_or_else(|| failed("append")(ErrorKind::InvalidInput.into()))?;
@@ -160,7 +160,7 @@ impl Skeleton {
         let mut written = self.log.write_all_at(&frame, at);
         if written.is_ok() && self.sync {
             written = self.log.sync_data();
-            // The kernel may have dropped what it could not write: nothing is known of the log's end.
+            // The kernel may have dropped pages that it could not write, so the log's end is unknown.
             *end = end.filter(|_| written.is_ok());
         }
         if let Err(error) = written {

@@ -1,9 +1,8 @@
 //! SQLite as a key-value engine ([`Sqlite`]) and as a SQL engine ([`SqliteOltp`]).
 //!
-//! Records are rows of one ordinary table with an index on the key. (A table without row ids would put
-//! large values on overflow pages; SQLite advises against it above 1/20 of a page.) Each thread has a
-//! connection; statements are prepared once. Readers never block the writer (write-ahead log) except
-//! without any durability.
+//! Records are rows of an ordinary table with an index on the key. (A table without row IDs would put large
+//! values on overflow pages; SQLite advises against it above 1/20 of a page.) Each thread has a connection;
+//! statements are prepared once. Readers never block the writer (write-ahead log) except without durability.
 
 mod oltp;
 

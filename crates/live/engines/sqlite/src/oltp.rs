@@ -1,8 +1,8 @@
-//! SQLite as a SQL engine: sysbench's tables and statements in the process of their clients.
+//! SQLite as a SQL engine: sysbench's tables and statements in the clients' process.
 //!
-//! Transactions that write begin with `BEGIN IMMEDIATE`: SQLite has one writer, and a transaction that
-//! reads first would be rolled back whenever another was faster. Each connection has a page cache of the
-//! size of the study's buffer pool. A busy database is waited for up to a minute.
+//! Writing transactions use `BEGIN IMMEDIATE`: SQLite has one writer, and a transaction that reads first
+//! would be rolled back whenever another was faster. Each connection has a page cache of the study's buffer
+//! pool size. A busy database is waited for up to a minute.
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -173,7 +173,7 @@ impl SqliteClient {
         };
         let mut rows = statement.query(params_from_iter(values)).map_err(|error| failed(&error))?;
         while let Some(row) = rows.next().map_err(|error| failed(&error))? {
-            // The value is taken, as a client of a server takes it.
+            // Read the value, as a server's client does.
             row.get_ref(0).map_err(|error| failed(&error))?;
         }
         Ok(())

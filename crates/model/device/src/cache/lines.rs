@@ -1,7 +1,7 @@
-//! The lines of a cache: which are there, in order of use, and which are dirty.
+//! The lines of a cache: presence, recency and dirtiness.
 //!
-//! Invariant: every cached line is in the map and in one list once, in that of the dirty ones exactly when it
-//! is dirty; a place that is free is in neither.
+//! Invariant: every cached line is in the map and in exactly one list, the dirty one if it is dirty; a free
+//! slot is in neither.
 
 use super::{Cache, Line, NONE};
 use crate::Request;
@@ -17,7 +17,7 @@ impl Ends {
     pub const EMPTY: Self = Self { newest: NONE, oldest: NONE };
 }
 
-/// Lines that are cleaned at once to make room (Open CAS).
+/// Lines cleaned at once to make room (Open CAS).
 const ROOM: usize = 32;
 
 impl<D: crate::Device> Cache<D> {
@@ -56,7 +56,7 @@ impl<D: crate::Device> Cache<D> {
         }
     }
 
-    /// A line becomes dirty or clean; then it is the most recently used of those that are.
+    /// Makes a line dirty or clean, and the most recently used of its list.
     pub(super) fn turn(&mut self, place: u32, dirty: bool) {
         self.unlink(place);
         self.lines[place as usize].dirty = dirty;
@@ -68,7 +68,7 @@ impl<D: crate::Device> Cache<D> {
         }
     }
 
-    /// A line is no longer cached.
+    /// Removes a line from the cache.
     pub(super) fn forget(&mut self, number: u64) {
         if let Some(place) = self.map.remove(&number) {
             self.unlink(place);
@@ -77,7 +77,7 @@ impl<D: crate::Device> Cache<D> {
         }
     }
 
-    /// A place for a line that is not there; `None` when all are dirty, of which some are cleaned then.
+    /// A slot for a missing line; `None` if all are dirty, some of which are then cleaned.
     fn allocate(&mut self, number: u64) -> Option<u32> {
         let fresh = Line { number, newer: NONE, older: NONE, dirty: false };
         let place = if let Some(place) = self.free.pop() {
@@ -102,7 +102,7 @@ impl<D: crate::Device> Cache<D> {
         Some(place)
     }
 
-    /// Makes room for every line of a request; `None` when there is none for one.
+    /// Makes room for every line of a request; `None` if one has none.
     pub(super) fn allocate_all(&mut self, request: Request) -> Option<u32> {
         let mut first = None;
         for number in self.numbers(request) {

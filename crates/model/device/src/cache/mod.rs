@@ -1,22 +1,22 @@
-//! A cache of a fast device in front of a slow one, as Open CAS and dm-cache do it.
+//! A cache on a fast device in front of a slow one, as in Open CAS and dm-cache.
 //!
 //! # Model
-//! Addresses are cached in lines; of those that are clean the least recently used one is replaced. A read of
-//! lines that are all there goes to the fast device, any other to the slow one and, after `promotion_hits`
-//! misses of its first line, into the cache in the background. Writes: **write-back** goes to the
-//! fast device, with a metadata write for a line that becomes dirty; **write-through** to both;
-//! **write-around** to the slow one, and the lines are dropped. When no line is clean, requests pass
-//! through to the slow device, the dirty-line stall, and some are cleaned to make room. A cleaner with
-//! `clean_depth` lines in flight reads dirty lines, oldest first, and writes them to the slow device, for
-//! that and from `dirty_high` of the cache on until a tenth less is dirty. With `dirty_max`, writes wait
-//! while so much is dirty, as a kernel's page cache throttles its writers; without, they pass through.
-//! Every request takes `lookup_time` first.
-//! # Source: Open CAS Linux documentation (cache modes, ALRU cleaning, promotion, pass-through when
-//! eviction fails) and its framework (<https://github.com/Open-CAS/ocf>, `lru.c`: clean and dirty lines in
-//! lists of their own, 32 lines cleaned where no clean one is left); Linux
-//! `Documentation/admin-guide/device-mapper/cache.rst`.
+//! Addresses are cached in lines; the least recently used clean one is replaced. A read whose lines are all
+//! cached goes to the fast device; others go to the slow one and, after `promotion_hits` misses of the first
+//! line, into the cache in the background. Writes: **write-back** goes to the fast device, with a metadata
+//! write for a line that becomes dirty; **write-through** to both; **write-around** to the slow one, and the
+//! lines are dropped. Without a clean line, requests pass through to the slow device, the dirty-line stall,
+//! and some lines are cleaned. A cleaner with `clean_depth` lines in flight reads dirty lines, oldest first,
+//! and writes them to the slow device, then and from `dirty_high` of the cache until a tenth less is dirty.
+//! With `dirty_max`, writes wait at that share, as a page cache throttles its writers; otherwise they pass
+//! through. Every request takes `lookup_time` first.
 //!
-//! Invariant: a line is dirty exactly when the slow device lacks its last write.
+//! # Source
+//! Open CAS Linux documentation (cache modes, ALRU cleaning, promotion, pass-through when eviction fails) and
+//! its framework (<https://github.com/Open-CAS/ocf>, `lru.c`: clean and dirty lines in separate lists, 32
+//! lines cleaned if no clean one is left); Linux `Documentation/admin-guide/device-mapper/cache.rst`.
+//!
+//! Invariant: a line is dirty exactly if the slow device lacks its last write.
 
 mod lines;
 
@@ -33,7 +33,7 @@ use crate::request::Route;
 use crate::slab::Slab;
 use crate::{Completion, Device, EventQueue, Operation, Request, Stage};
 
-/// What happens to writes.
+/// Write policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CacheMode {
@@ -53,7 +53,7 @@ pub struct CacheParameters {
     pub fast: String,
     /// Name of the slow device, or a profile file.
     pub slow: String,
-    /// What happens to writes.
+    /// Write policy.
     pub mode: Constant<CacheMode>,
     /// Bytes of the fast device that cache.
     pub size: Constant<Bytes>,
@@ -65,15 +65,15 @@ pub struct CacheParameters {
     pub promotion_hits: Constant<u32>,
     /// Bytes written to the fast device when a line becomes dirty; 0: none.
     pub metadata_write: Constant<Bytes>,
-    /// Share of dirty lines from which on they are cleaned.
+    /// Share of dirty lines at which cleaning begins.
     pub dirty_high: Constant<Share>,
-    /// Share of dirty lines from which on writes wait; absent: they pass through when no line is clean.
+    /// Share of dirty lines at which writes wait; absent: they pass through without a clean line.
     pub dirty_max: Option<Constant<Share>>,
-    /// Lines that are cleaned at once.
+    /// Lines cleaned at once.
     pub clean_depth: Constant<u32>,
 }
 
-/// Multiplies once: line numbers need no more, and the same everywhere.
+/// A single multiplication: sufficient for line numbers, and portable.
 #[derive(Debug, Clone, Default)]
 struct LineHasher(u64);
 
@@ -93,7 +93,7 @@ impl Hasher for LineHasher {
 
 type LineMap<T> = HashMap<u64, T, BuildHasherDefault<LineHasher>>;
 
-/// The host's queue of what the cache copies by itself.
+/// The host queue of the cache's own copies.
 const OWN: u16 = u16::MAX;
 /// No neighbour in the list.
 const NONE: u32 = u32::MAX;
@@ -107,10 +107,10 @@ struct Line {
     dirty: bool,
 }
 
-/// What a device is doing for a job.
+/// Work of a device for a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
-    /// For the user; `left` operations to go.
+    /// For the user; `left` operations remain.
     User { request: Request, path: Route, left: u32, fill: bool },
     /// Filling after a miss.
     Fill,
@@ -143,18 +143,18 @@ pub struct Cache<D> {
     dirty_lines: Ends,
     /// Places that were used and are not.
     free: Vec<u32>,
-    /// Lines to be cleaned because there was no room.
+    /// Lines to clean because there was no room.
     to_clean: usize,
     /// Misses of lines that are not cached yet.
     misses: LineMap<u32>,
-    /// Dirty lines in the order in which they became so; may hold lines that were cleaned since.
+    /// Dirty lines in the order in which they became dirty; may include cleaned ones.
     dirty_order: VecDeque<(u32, u64)>,
     /// Lines that have become dirty so far.
     dirtied: u64,
     /// Flushes that wait for lines to be cleaned, with the lines that were dirtied before each.
     flushes: VecDeque<(u32, u64)>,
     dirty: usize,
-    /// What is being cleaned, by its number in the order of becoming dirty.
+    /// Lines being cleaned, by their sequence number of becoming dirty.
     cleaning: Vec<u64>,
     clean_on: bool,
     jobs: Slab<Work>,
@@ -213,7 +213,7 @@ impl<D: Device> Cache<D> {
         request.offset / self.line..=last / self.line
     }
 
-    /// Gives an operation of a job to the fast device, at the place of its first line.
+    /// Submits an operation of a job to the fast device, at the slot of its first line.
     fn submit_fast(&mut self, now: Nanos, job: u32, place: u32, request: Request) {
         let offset = u64::from(place) * self.line;
         self.fast.submit(now, Request { offset, ..request.named(u64::from(job)) });
@@ -271,7 +271,7 @@ impl<D: Device> Cache<D> {
             return 1;
         };
         self.submit_fast(now, job, place, request);
-        // What must be on the medium is not with the fast device alone where that forgets.
+        // Durable data must not be on a volatile fast device alone.
         if self.mode == CacheMode::WriteThrough || request.fua && self.fast.forgets() {
             self.submit_slow(now, job, request);
             return 2;
@@ -286,7 +286,7 @@ impl<D: Device> Cache<D> {
         1
     }
 
-    /// Past the cache to the slow device; its lines are dropped, what was dirty in them with them.
+    /// Discards on the slow device; cached lines are dropped, dirty data included.
     fn discard(&mut self, now: Nanos, job: u32, request: Request) -> u32 {
         for number in self.numbers(request) {
             self.forget(number);
@@ -307,8 +307,7 @@ impl<D: Device> Cache<D> {
         2
     }
 
-    /// Flushes for which every line that was dirty when they came is clean by now continue to the slow
-    /// device.
+    /// Continues flushes whose lines are all clean by now.
     fn go_on_with_flushes(&mut self, now: Nanos) {
         while let Some(&(job, dirtied)) = self.flushes.front() {
             let waiting = self.dirty_order.front().is_some_and(|(_, number)| *number < dirtied);
@@ -324,7 +323,7 @@ impl<D: Device> Cache<D> {
         }
     }
 
-    /// Starts to clean lines while there are too many dirty ones.
+    /// Starts to clean lines while too many are dirty.
     fn clean(&mut self, now: Nanos) {
         let low = self.dirty_high - self.dirty_high / 10;
         self.clean_on = self.dirty >= if self.clean_on { low } else { self.dirty_high };
@@ -361,7 +360,7 @@ impl<D: Device> Cache<D> {
                         Request::write(0, 0, request.length).by(OWN),
                     );
                 }
-                // Without room for it, some is made.
+                // Makes room if there is none.
                 if self.to_clean > 0 {
                     self.clean(now);
                 }
@@ -377,7 +376,7 @@ impl<D: Device> Cache<D> {
                 *self.jobs.at(job) = Work::CleanWrite(order);
                 let number = self.lines[place as usize].number;
                 let (offset, length) = (number.saturating_mul(self.line), self.line as u32);
-                // Writes from here on make it dirty again.
+                // Later writes make it dirty again.
                 self.turn(place, false);
                 self.slow.submit(now, Request::write(u64::from(job), offset, length).by(OWN));
             }
@@ -391,7 +390,7 @@ impl<D: Device> Cache<D> {
         self.cleaning.retain(|number| *number != order);
         self.clean(now);
         self.go_on_with_flushes(now);
-        // Writers continue until there is as much dirty as may be; what one rewrites may be dirty already.
+        // Writers continue up to the limit of dirty lines; a rewritten line may be dirty already.
         while self.dirty < self.dirty_max
             && let Some(waiting) = self.throttled.pop_front()
         {
@@ -401,7 +400,7 @@ impl<D: Device> Cache<D> {
 }
 
 impl<D: Device> Device for Cache<D> {
-    /// What is clean in front is behind as well; a flush writes back what is dirty in front of it.
+    /// Clean data is on the slow device, too; a flush writes back dirty data of a volatile fast device.
     fn forgets(&self) -> bool {
         self.slow.forgets()
     }

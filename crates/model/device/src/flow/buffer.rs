@@ -1,17 +1,17 @@
-//! Writes that a buffer takes while they come no faster than it is emptied.
+//! A write buffer that absorbs writes below the rate at which it drains.
 //!
-//! Invariant: in a closed loop it stays near full, so that what was measured there comes back. What it is
-//! not: what a write adds to it, which the tables of the closed loop say.
+//! Invariant: in a closed loop it stays nearly full, so the measurements are reproduced. What a write adds to
+//! it comes from the closed loop's tables.
 
 use units::Nanos;
 
 use super::parameters::FlowPaced;
 use super::rows::Row;
 
-/// Writes that a buffer holds at least: fewer would now and then be gone by chance in a closed loop.
+/// Minimum writes that a buffer holds: fewer would sometimes drain by chance in a closed loop.
 const BUFFERED_WRITES: f64 = 128.0;
 
-/// A buffer of writes, full when the device begins.
+/// A write buffer, initially full.
 #[derive(Debug, Clone)]
 pub(super) struct Buffer {
     /// By size.
@@ -20,9 +20,9 @@ pub(super) struct Buffer {
     capacity: f64,
     /// Work of a write, on average of the last ones.
     work: f64,
-    /// Work that is not done yet, at an instant; beyond what it holds there is none.
+    /// Backlog at a time, at most its size.
     backlog: f64,
-    /// Work that writes bring, of what they bring in a closed loop.
+    /// Recent write work, relative to a closed loop.
     pressure: f64,
     at: Nanos,
     /// Whether it was full and is not yet half empty.
@@ -48,7 +48,7 @@ impl Buffer {
         self.capacity.max(self.work * BUFFERED_WRITES)
     }
 
-    /// What is left of the pressure.
+    /// The remaining pressure.
     pub fn pressure(&self, now: Nanos) -> f64 {
         self.pressure * (-((now - self.at.min(now)).get() as f64) / self.holds()).exp()
     }
@@ -67,7 +67,7 @@ impl Buffer {
         let before = if self.work > 0.0 { self.work } else { work };
         self.work = before + (work - before) * 2.0 / BUFFERED_WRITES;
         self.pressure += work / self.holds();
-        // Also of a device that begins: as full as what is known now lets it be.
+        // Also initially: as full as its present size allows.
         self.backlog = (self.backlog + work).min(self.holds());
         self.full |= self.backlog >= self.holds();
     }

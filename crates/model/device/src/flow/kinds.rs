@@ -1,4 +1,4 @@
-//! What is known of one kind of request, reads or writes, by size.
+//! Tables of one kind of request, reads or writes, by size.
 //!
 //! Invariant: no request is less work than the smallest.
 
@@ -7,14 +7,14 @@ use super::rows::Table;
 /// The measured size before a length, and how far it is towards the next one.
 pub(super) type Place = (usize, f64);
 
-/// What is known of reads, or of writes.
+/// Tables of reads, or of writes.
 #[derive(Debug, Clone)]
 pub(super) struct Kind {
     /// By size.
     pub times: Vec<Table>,
-    /// `[size]`: work of a request, in those of the smallest.
+    /// `[size]`: work of a request, in units of the smallest.
     work: Vec<f64>,
-    /// `[size]`: how even the times of one alone are.
+    /// `[size]`: evenness of single requests' times.
     evenness: Vec<f64>,
     /// Time of the device for one of the smallest at the highest rate, nanoseconds.
     pub unit: f64,
@@ -33,7 +33,7 @@ impl Kind {
         along(place, |size| self.work[size]).max(1.0)
     }
 
-    /// How even the times of one alone are.
+    /// Evenness of single requests' times.
     pub fn evenness(&self, place: Place) -> f64 {
         along(place, |size| self.evenness[size]).clamp(0.0, 1.0)
     }

@@ -1,6 +1,6 @@
-//! What reads and writes among each other take over what they take alone.
+//! Slowdown of reads and writes by each other.
 //!
-//! Invariant: at a measured size, share and number in flight the ratio is the measured one.
+//! Invariant: at a measured size, share and depth the ratio is the measured one.
 
 use units::Nanos;
 
@@ -39,12 +39,12 @@ impl Mixes {
         }
     }
 
-    /// How far a size is from that of these to that of others, 0 to 1, on a logarithmic axis.
+    /// Position of a size between these mixes and `others`, 0 to 1, on a logarithmic axis.
     pub fn towards(&self, others: &Self, size: f64) -> f64 {
         ((size / self.size.1).ln() / (others.size.1 / self.size.1).ln()).clamp(0.0, 1.0)
     }
 
-    /// A value among the other kind over the same of one kind alone, where so much work is in flight.
+    /// Ratio of a value in a mix to the same value alone, at this work in flight.
     pub fn ratio(
         &self,
         kind: usize,
@@ -58,8 +58,8 @@ impl Mixes {
         self.value(kind, written, alone, |table| value(table, within)) / alone
     }
 
-    /// A value of the tables where `written` of the work is writes; `alone` where all is of this kind.
-    /// Between measured shares on the line; beyond the last one that was measured it stays.
+    /// A table value where `written` of the work is writes; `alone` if all is of this kind. Linear between
+    /// measured shares; constant beyond the last.
     pub fn value(
         &self,
         kind: usize,

@@ -1,35 +1,30 @@
-//! A device known from measurements alone: how long requests take at each number in flight.
+//! A device known by measurements alone: how long requests take at each number in flight.
 //!
 //! # Model
-//! A request that finds itself one of `n` in flight takes a time drawn from the distribution that was
-//! measured at `n`; between measured numbers each quantile is interpolated on logarithmic axes, beyond the
-//! last one it grows with `n` (throughput stays). A request of a size between two measured ones lies on the
-//! line through both, at the same quantile; beyond the last one the line continues. Between two percentiles
-//! times follow a power of the rank that has the mean that was measured there.
+//! A request that is one of `n` in flight takes a time drawn from the distribution measured at `n`; between
+//! measured numbers each quantile is interpolated on logarithmic axes, beyond the last it grows with `n`
+//! (constant throughput). Sizes between two measured ones are interpolated linearly at the same quantile;
+//! beyond the last the line continues. Between two percentiles times follow a power of the rank that
+//! reproduces the measured mean.
 //!
-//! Where sizes mix it is work that is in flight. A request is as much as this many of the smallest of its
-//! kind as take the device, at its highest rate, what it takes; it is one of as many like itself as make
-//! the work in flight, which with one size is `n` again. Of a request that is more work than the one that
-//! meets it no more is left than its remaining time can hold, where times are so even that it is known.
+//! With mixed sizes, work is in flight. A request counts as this many of the smallest of its kind, by its
+//! time at the highest rate; it meets the equivalent number of its own kind, which with one size is `n`. Of a
+//! larger request at most its remaining time counts, if times are even enough to know it.
 //!
-//! Reads among writes, and writes among reads, take what was measured in mixes over what was measured of
-//! one kind alone, at the same work in flight and quantile: the share of writes among the last requests
-//! chooses between mixes; beyond the last number in flight of the mixes that ratio stays, and between the
-//! two sizes that were mixed it is interpolated on a logarithmic axis. What one client thread alone was
-//! measured to get stands apart where it was (`alone`). This is the flow-equivalent server of Chandy,
-//! Herzog and Woo (IBM J. Res. Dev. 19, 1975), with the measured distribution in place of its mean.
+//! Reads among writes, and writes among reads, take the ratio of mixes to one kind alone, at the same work in
+//! flight and quantile: the recent share of writes selects between mixes; beyond the deepest mix the ratio is
+//! constant, and between the two mixed sizes it is interpolated on a logarithmic axis. A single client thread
+//! has separate tables, if measured (`alone`). This is the flow-equivalent server of Chandy, Herzog and Woo
+//! (IBM J. Res. Dev. 19, 1975), with the measured distribution in place of its mean.
 //!
-//! A closed loop shows a buffer of writes full. Where writes below the highest rate were seen to pass it
-//! (`paced`), they take what they took then, until work that is not done yet fills it: each write adds
-//! the time between two writes of a closed loop with as much in flight, and time takes away as much. What
-//! writes bring of the work that they would bring in that closed loop is how much of what they make of
-//! reads there they make of reads here.
+//! A closed loop keeps a write buffer full. If slower writes were seen to bypass it (`paced`), they take
+//! their uncontended time until a backlog fills it: each write adds the gap between two writes of a closed
+//! loop at the same depth, and time removes as much. The slowdown of reads scales with recent write work
+//! relative to that closed loop.
 //!
-//! Where a thread that has had none in flight for a while was seen to take longer (`rested`), the time is
-//! multiplied by what it takes longer after such a rest.
+//! If an idle thread was seen to take longer (`rested`), its time is multiplied accordingly.
 //!
-//! Invariant: in a closed loop at a measured depth and mix the mean and the quantiles are those of its
-//! table.
+//! Invariant: in a closed loop at a measured depth and mix, the mean and quantiles are those of its table.
 
 mod buffer;
 mod kinds;
@@ -52,10 +47,9 @@ use crate::constant::Constant;
 use crate::pending::Pending;
 use crate::{Completion, Device, Operation, Request, Stage, Stages};
 
-/// Share of the last request in what is known of the mix: about this many of the last ones count.
+/// Weight of the last request in the estimated mix: about this many of the last ones count.
 const MIX_MEMORY: f64 = 1.0 / 512.0;
-/// Pressure that reads feel at most: of a closed loop it is 1, give or take what chance makes of 128
-/// writes.
+/// Maximum pressure on reads: 1 in a closed loop, give or take chance in 128 writes.
 const PRESSURE_MAX: f64 = 1.5;
 /// The longest time of a request, nanoseconds: a day.
 const LONGEST: f64 = 86_400e9;
@@ -74,7 +68,7 @@ pub struct Flow {
     rested: Option<Rested>,
     /// Time of a thread between operations, nanoseconds.
     between: f64,
-    /// Share of writes among the last requests, by work, and how many there were at most.
+    /// Recent share of writes, by work, and the maximum number of requests.
     written: f64,
     /// Work of one of them, on average.
     work: f64,
@@ -88,17 +82,17 @@ pub struct Flow {
 #[derive(Debug, Clone, Copy)]
 struct Busy {
     end: Nanos,
-    /// Work in reads, and in writes, of the smallest size: what one of its size and that kind is.
+    /// Work in reads, and in writes, of the smallest size.
     work: [f64; 2],
     /// Time of the device for it at the highest rate, and for the smallest of its kind, nanoseconds.
     needs: f64,
     unit: f64,
-    /// How even the times of one alone are.
+    /// Evenness of single requests' times.
     evenness: f64,
 }
 
 impl Busy {
-    /// Share of its work that is left.
+    /// Remaining share of its work.
     fn left(&self, now: Nanos) -> f64 {
         let time = ((self.end - now).get() as f64).max(self.unit);
         1.0 - self.evenness * (1.0 - time / self.needs).max(0.0)
@@ -139,8 +133,8 @@ impl Flow {
         }
     }
 
-    /// The smaller of the two measured sizes around `length`, or of the last two, and how far it is towards
-    /// the larger; one alone stands for all.
+    /// The smaller of the two measured sizes around `length`, or of the last two, and the position towards
+    /// the larger; a single size stands for all.
     fn place(&self, length: u32) -> Place {
         let length = f64::from(length);
         let after = self.sizes.partition_point(|size| *size < length).clamp(1, self.sizes.len());
@@ -150,7 +144,7 @@ impl Flow {
         (before, if to > from { ((length - from) / (to - from)).max(0.0) } else { 0.0 })
     }
 
-    /// Takes a request in: how long it takes.
+    /// Takes a request; returns its time.
     fn take(&mut self, now: Nanos, operation: Operation, length: u32, queue: u16) -> Nanos {
         let (kind, place) = (usize::from(operation.changes()), self.place(length));
         let work = self.kinds.each_ref().map(|kind| kind.work(place));
@@ -159,14 +153,14 @@ impl Flow {
         let takes = self.draw(now, kind, place, load);
         let takes = self.after_rest(now, queue, place, takes);
         let own = &self.kinds[kind];
-        // What a buffer acknowledges is not done then.
+        // A write acknowledged by a buffer is not done then.
         let known = kind == 0 || self.buffer.is_none();
         let (unit, evenness) = (own.unit, if known { own.evenness(place) } else { 0.0 });
         self.busy.push(Busy { end: now + takes, work, needs: unit * work[kind], unit, evenness });
         takes
     }
 
-    /// What a time becomes where the thread has rested.
+    /// A time after idling.
     fn after_rest(&mut self, now: Nanos, queue: u16, place: Place, takes: Nanos) -> Nanos {
         let Some(rested) = &mut self.rested else { return takes };
         // Beyond the last size it stays: times continue along their line already.
@@ -177,18 +171,18 @@ impl Flow {
         takes
     }
 
-    /// Work in flight, in the smallest requests of this kind, as a request of so much work meets it.
+    /// Work in flight, in smallest requests of this kind, as met by a request of this work.
     fn others(&mut self, now: Nanos, kind: usize, own: f64) -> f64 {
         self.busy.retain(|one| one.end > now);
         let left = |one: &Busy| {
             let work = one.work[kind];
-            // Of those like it a closed loop has measured what is left.
+            // For equal requests the closed loop measured the remainder.
             if work > own { (work * one.left(now)).max(own) } else { work }
         };
         self.busy.iter().map(left).sum()
     }
 
-    /// A time drawn for a request that finds so much work in flight, its own with it.
+    /// Draws a time for a request at this work in flight, its own included.
     fn draw(&mut self, now: Nanos, kind: usize, place: Place, load: f64) -> Nanos {
         let share = self.random.next_u64() as f64 / 2f64.powi(64);
         let quantile = Quantile::new(share, &self.shares);
@@ -202,8 +196,8 @@ impl Flow {
         Nanos(buffered.unwrap_or(time).clamp(1.0, LONGEST) as u64)
     }
 
-    /// A value of the tables for a request of this kind and size where so much work is in flight, and
-    /// `among` of what the other kind makes of it in a closed loop.
+    /// A table value for a request of this kind and size at this work in flight, with `among` of the other
+    /// kind's slowdown in a closed loop.
     fn value(
         &self,
         kind: usize,
@@ -226,8 +220,8 @@ impl Flow {
         alone * (1.0 + among * (mixed - 1.0)).max(mixed.min(1.0))
     }
 
-    /// The time of a write that the buffer takes, if there is room; it is work there in any case. `own` is
-    /// what the tables say, and where in its distribution that lies.
+    /// The time of a write that the buffer absorbs, if there is room; it adds work in any case. `own` is the
+    /// tables' time and its quantile.
     fn buffered(
         &mut self,
         now: Nanos,
@@ -236,8 +230,8 @@ impl Flow {
         own: (f64, Quantile),
     ) -> Option<f64> {
         let room = self.buffer.as_mut()?.room(now);
-        // Time between two writes of a closed loop with as much in flight. Of one that takes what it takes
-        // there it is its own, so that a stall empties nothing.
+        // Gap between two writes of a closed loop at the same depth; the write's own time, so that a stall
+        // drains nothing.
         let in_flight = load / self.kinds[1].work(place);
         let mean = |kind: usize| {
             let load = in_flight * self.kinds[kind].work(place);
@@ -252,7 +246,7 @@ impl Flow {
         room.then(|| along(place, |size| buffer.times[size].time(own.1)))
     }
 
-    /// One more request: what the mix is now.
+    /// Updates the mix by one request.
     fn note(&mut self, operation: Operation, work: f64) {
         self.seen = self.seen.saturating_add(1);
         let weight = MIX_MEMORY.max(1.0 / f64::from(self.seen));

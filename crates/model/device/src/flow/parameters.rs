@@ -1,13 +1,13 @@
-//! What a measured device is known by, and why it may be impossible.
+//! Parameters of a measured device, and their checks.
 //!
-//! Invariant: what passes has a row for each number in flight, of rising times above 0.
+//! Invariant: valid parameters have a row per number in flight, of rising times above 0.
 
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Share};
 
 use crate::constant::Constant;
 
-/// What was measured.
+/// Measurements of a device.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowParameters {
@@ -15,38 +15,37 @@ pub struct FlowParameters {
     pub sizes: Constant<Vec<Bytes>>,
     /// `[size]`: numbers in flight that were measured, rising, the first 1.
     pub in_flight: Constant<Vec<Vec<u32>>>,
-    /// Percentiles that each row below gives, rising from 0 to 100.
+    /// Percentiles of each row below, rising from 0 to 100.
     pub percentiles: Constant<Vec<f64>>,
     /// `[size][number in flight][percentile]`: time of a read.
     pub read_times: Constant<Vec<Vec<Vec<Nanos>>>>,
-    /// The same of a write.
+    /// The same for writes.
     pub write_times: Constant<Vec<Vec<Vec<Nanos>>>>,
     /// `[size][number in flight][between two percentiles]`: mean time of a read; absent: half-way.
     pub read_means: Option<Constant<Vec<Vec<Vec<Nanos>>>>>,
-    /// The same of a write.
+    /// The same for writes.
     pub write_means: Option<Constant<Vec<Vec<Vec<Nanos>>>>>,
-    /// Time of a client thread for one operation, which the times above contain: it bounds what one thread
-    /// can do; absent: not known.
+    /// Client thread time per operation, included in the times above: it bounds a thread's rate; absent:
+    /// unknown.
     pub thread_time: Option<Constant<Nanos>>,
-    /// The same of a write; absent: as of a read.
+    /// The same for writes; absent: as for reads.
     pub thread_time_write: Option<Constant<Nanos>>,
     /// Its time between operations, in no latency.
     pub thread_between: Option<Constant<Nanos>>,
-    /// Mixes of the smallest size; absent: not measured, each kind is as if alone.
+    /// Mixes of the smallest size; absent: not measured, each kind as alone.
     pub mixes: Option<FlowMixes>,
-    /// Mixes of a larger size; absent: not measured, they are as those of the smallest.
+    /// Mixes of a larger size; absent: not measured, as the smallest.
     pub large_mixes: Option<FlowMixes>,
-    /// Writes below what the device keeps up with, where they do not wait there for those before them;
-    /// absent: they wait as at any rate.
+    /// Writes below the sustained rate that do not wait for earlier ones; absent: they wait at any rate.
     pub paced: Option<FlowPaced>,
-    /// What a thread takes longer that has had none in flight for a while; absent: not known, nothing.
+    /// Slowdown of requests after an idle period; absent: unknown, none.
     pub rested: Option<FlowRested>,
-    /// What one client thread alone gets, the thread's time within; absent: as the tables above give it. A
-    /// thread that is its own limit, or that is put off its processor, is not what several are.
+    /// Tables of a single client thread, thread time included; absent: as above. A thread that is its own
+    /// limit, or is descheduled, differs from several.
     pub alone: Option<Box<FlowParameters>>,
 }
 
-/// What was measured of mixes of one size.
+/// Measurements of mixes of one size.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowMixes {
@@ -74,25 +73,24 @@ pub struct FlowPaced {
     pub write_times: Constant<Vec<Vec<Nanos>>>,
     /// `[size][between two percentiles]`: its mean.
     pub write_means: Constant<Vec<Vec<Nanos>>>,
-    /// Work that the buffer holds before writes take what the tables of the closed loop say.
+    /// Work that the buffer holds before writes take the closed loop's times.
     pub backlog: Constant<Nanos>,
 }
 
-/// Requests of a thread that has rested.
+/// Requests after an idle period.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowRested {
-    /// How long a thread has had none in flight, rising.
+    /// Idle times, rising.
     pub rests: Constant<Vec<Nanos>>,
-    /// At each, time of a request of the smallest size over that of one that follows another at once; the
-    /// first is 1, none is above 1000.
+    /// For each, time of a smallest request relative to one without idling; the first is 1, none above 1000.
     pub factors: Constant<Vec<f64>>,
-    /// `[size]`: share, of what the factor is above 1, that a request of the size takes, 0 to 10.
+    /// `[size]`: share of the slowdown above 1 that applies to the size, 0 to 10.
     pub parts: Constant<Vec<f64>>,
 }
 
 impl FlowRested {
-    /// Largest factor: what makes more of a request is no rest.
+    /// Largest factor.
     pub const FACTOR_MAX: f64 = 1000.0;
     /// Largest part of a size.
     pub const PART_MAX: f64 = 10.0;
@@ -151,7 +149,7 @@ impl FlowMixes {
     }
 }
 
-/// Why a table has not this many rows for each of its parts, of this many rising times above 0.
+/// Checks that a table has this many rows for each of its parts, of this many rising times above 0.
 fn bad_table(
     name: &str,
     times: &[Vec<Vec<Nanos>>],
@@ -169,7 +167,7 @@ fn bad_table(
 }
 
 impl FlowParameters {
-    /// Why nothing can have been measured so.
+    /// Returns why these measurements are impossible.
     pub(crate) fn impossible(&self) -> Option<String> {
         let percentiles = &self.percentiles.value;
         let whole = percentiles.first() == Some(&0.0) && percentiles.last() == Some(&100.0);
@@ -239,5 +237,5 @@ fn impossible_depths(depths: &[u32]) -> Option<String> {
     (depths.last() > Some(&DEPTH_MAX)).then(|| format!("`in_flight` ends above {DEPTH_MAX}"))
 }
 
-/// Most requests in flight that a table speaks of.
+/// Maximum requests in flight of a table.
 const DEPTH_MAX: u32 = 4096;

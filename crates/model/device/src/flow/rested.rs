@@ -1,18 +1,18 @@
-//! What a thread that has rested takes longer: its processor slept, and its caches are cold.
+//! Slowdown after idling: a sleeping CPU and cold caches.
 //!
-//! Invariant: a request of a thread that has others in flight, or has just had, takes what the tables say.
+//! Invariant: a request of a busy thread takes the tables' time.
 
 use units::Nanos;
 
 use super::parameters::FlowRested;
 
-/// How much longer requests take, by how long their thread had none in flight.
+/// Slowdown of requests by the idle time of their thread.
 #[derive(Debug, Clone)]
 pub(super) struct Rested {
     /// Logarithms of rests, rising, and the factor at each.
     rests: Vec<f64>,
     factors: Vec<f64>,
-    /// `[size]`: share of what the factor is above 1.
+    /// `[size]`: share of the slowdown above 1.
     pub parts: Vec<f64>,
     /// `[queue]`: when the last of its requests ends.
     ends: Vec<Option<Nanos>>,
@@ -28,9 +28,9 @@ impl Rested {
         }
     }
 
-    /// The factor for a request that comes by a queue, of a size that has so much of it.
+    /// The factor for a request of a queue, with the share of its size.
     pub fn factor(&self, now: Nanos, queue: u16, part: f64) -> f64 {
-        // What a thread that waits for its requests takes was measured.
+        // A thread that waits for its requests was measured.
         match self.ends.get(usize::from(queue)) {
             Some(Some(end)) if *end < now => {
                 1.0 + part * (self.at((now.since(*end).get() as f64).ln()) - 1.0)
@@ -50,7 +50,7 @@ impl Rested {
         low + (rest - from) / (to - from) * (high - low)
     }
 
-    /// A request that came by a queue ends.
+    /// A request of a queue ends.
     pub fn note(&mut self, queue: u16, end: Nanos) {
         let place = usize::from(queue);
         if place >= self.ends.len() {

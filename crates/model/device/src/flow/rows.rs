@@ -1,7 +1,7 @@
 //! Times of a measured device at each number in flight.
 //!
-//! Invariant: a row has the quantiles and, between two of them, the mean that were measured. What it is
-//! not: the choice of a row.
+//! Invariant: a row reproduces the measured quantiles and the mean between them. The choice of a row is
+//! elsewhere.
 
 use units::Nanos;
 
@@ -33,11 +33,11 @@ pub(super) struct Row {
     mean: f64,
 }
 
-/// Above this square of the coefficient of variation times say nothing of what is left of a request.
+/// Squared coefficient of variation above which a remaining time is unknown.
 const EVEN: f64 = 0.25;
 
 impl Row {
-    /// `means` as many as there are between the percentiles, which lie at `shares`; none: half-way.
+    /// `means` between the percentiles at `shares`; if empty, half-way.
     pub fn new(at: Vec<f64>, means: &[f64], shares: &[f64]) -> Self {
         let power = |(place, pair): (usize, &[f64])| {
             let (low, high) = (pair[0], pair[1]);
@@ -51,7 +51,7 @@ impl Row {
         row
     }
 
-    /// The same of plain times.
+    /// The same from plain times.
     pub fn of(at: &[Nanos], means: &[Nanos], shares: &[f64]) -> Self {
         Self::new(plain(at), &plain(means), shares)
     }
@@ -65,8 +65,8 @@ impl Row {
         (0..self.power.len()).map(part).sum()
     }
 
-    /// How even the times are: 1 where all are alike, 0 where the square of their coefficient of variation is
-    /// [`EVEN`] or more.
+    /// Evenness of times: 1 if all are equal, 0 if their squared coefficient of variation is [`EVEN`] or
+    /// more.
     fn evenness(&self, shares: &[f64]) -> f64 {
         let squares = self.over(shares, |low, rise, power| {
             low * low + 2.0 * low * rise / (power + 1.0) + rise * rise / (2.0 * power + 1.0)
@@ -80,7 +80,7 @@ impl Row {
         let Quantile { above, part } = quantile;
         let (low, high) = (self.at[above - 1], self.at[above]);
         let power = self.power[above - 1];
-        // Half-way needs no power, which takes longer than the rest of the draw.
+        // Half-way needs no power, the most expensive part of a draw.
         let part = if power == 1.0 { part } else { part.powf(power) };
         low + part * (high - low)
     }
@@ -152,13 +152,13 @@ impl Table {
         self.value(in_flight, |row| row.mean)
     }
 
-    /// What one takes of the device at its highest rate: the least time between two completions.
+    /// Service time at the highest rate: the least time between completions.
     pub fn least(&self) -> f64 {
         let each = |(place, row): (usize, &Row)| row.mean / (place + 1) as f64;
         self.0.iter().enumerate().map(each).fold(f64::INFINITY, f64::min)
     }
 
-    /// How even the times of one alone are, 0 to 1.
+    /// Evenness of single requests' times, 0 to 1.
     pub fn evenness(&self, shares: &[f64]) -> f64 {
         self.0[0].evenness(shares)
     }

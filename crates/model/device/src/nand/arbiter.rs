@@ -1,11 +1,11 @@
-//! Who is next of the requests that a drive has not taken in: each of the host's queues has its turn.
+//! Arbitration of host queues: round robin among queues with requests that the drive has not taken in.
 //!
-//! An NVMe drive fetches commands from the submission queues of its host one queue after the other (NVM
-//! Express base specification 2.0, section 3.4.4, round robin). A client that asks for little has a queue
-//! that is short, and so does not wait behind those of others, only behind what the drive has taken in.
+//! An NVMe drive fetches commands from its host's submission queues in turn (NVM Express base specification
+//! 2.0, section 3.4.4, round robin). A client with few requests has a short queue and does not wait behind
+//! other clients' requests, only behind what the drive has taken in.
 //!
-//! Invariants: within a queue in order of arrival; no queue that holds a request is passed over. What it is
-//! not: weighted classes, or several commands of one turn (arbitration burst).
+//! Invariants: arrival order within a queue; no non-empty queue is skipped. Weighted classes and arbitration
+//! bursts are not modelled.
 
 use std::collections::VecDeque;
 
@@ -23,7 +23,7 @@ pub(super) struct Arbiter {
 }
 
 impl Arbiter {
-    /// A request comes to the end of its queue.
+    /// Appends a request to its queue.
     pub fn push(&mut self, queue: u16, request: Request, submitted: Nanos) {
         let place = usize::from(queue);
         if self.queues.len() <= place {

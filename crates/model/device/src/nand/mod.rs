@@ -1,32 +1,29 @@
-//! NAND flash behind a controller: serial controller, independently readable units, channels, a
-//! link, and a write buffer that is acknowledged early and programmed in large units.
+//! NAND flash behind a controller: serial controller, independently readable units, channels, a link, and a
+//! write buffer with early acknowledgement and large programs.
 //!
 //! # Model
-//! A request is admitted when fewer than `max_in_flight` are (SATA's NCQ), or than an NVMe drive takes in
-//! (`commands_inside`; more wait, the host's queues in turn: [`arbiter`]), passes `front_time` and
-//! the serial controller. A read is cut into flash pages; each is read in `read_time` with a small normal
-//! spread on the unit that its `stripe` lies on, then crosses its channel and the link. A write crosses the
-//! link, takes slots in the buffer (waiting while it is full) and is acknowledged after `write_ack_time`,
-//! counted from the end of handing on where it comes while the data of a program is handed on
-//! (`handover_time`); a chunk that it covers in part is read first. When `program_size` has gathered it is
-//! programmed on an idle
-//! plane, `program_units` at once; its slots are free when that begins. How reads and programs share a
-//! plane is [`planes`]'. Garbage collection ([`translation`]) says how many pages each host write makes it
-//! move: they are read and programmed like host data, as they are owed or many at once
-//! (`collection_burst`); and when a block is to be erased. Reads wait behind writes that have waited for
-//! `write_wait_max` when they come. Two disturbances that reads do not cause: a background stall of some
-//! units about every `stall_period`, and a pause of the plane after a share of the erases. Each stage is a
-//! real event: computing later stages at submission is wrong after a variable one.
+//! A request is admitted while fewer than `max_in_flight` are (SATA's NCQ), or than an NVMe drive takes in
+//! (`commands_inside`; others wait, host queues in turn: [`arbiter`]), passes `front_time` and the serial
+//! controller. A read is split into flash pages; each takes `read_time` with a small normal spread on the
+//! unit of its `stripe`, then crosses its channel and the link. A write crosses the link, takes buffer slots
+//! (waiting while it is full) and is acknowledged after `write_ack_time`, counted from the end of a handover
+//! if it arrives during one (`handover_time`); a partly covered chunk is read first. A full `program_size` is
+//! programmed on an idle plane, `program_units` at once; its slots are free when that begins. [`planes`]
+//! shares a plane between reads and programs. [`translation`] gives the pages that each host write makes
+//! garbage collection move: they are read and programmed like host data, as they are owed or in bursts
+//! (`collection_burst`); and the erases. Reads wait behind writes that have waited for `write_wait_max`. Two
+//! disturbances independent of reads: a background stall of some units about every `stall_period`, and a
+//! pause of the plane after a share of the erases. Each stage is a real event: computing later stages at
+//! submission is wrong after a variable one.
 //!
 //! # Source
-//! Structure and read constants: fitted on raw fio data of one drive and tested on depths that the fit had
-//! not seen. Reads before programs that are suspended, bursts of collection, reads behind writes: the
-//! percentiles of reads and writes next to set write rates of six drives (Haas et al., PVLDB 18, 2025, raw
-//! data), of which some rates were kept back (docs/VALIDATION.md). Program units, erase and write
-//! amplification: datasheets, cited in the profiles.
+//! Structure and read constants: fitted on raw fio data of one drive and tested on held-out depths. Reads
+//! before suspended programs, collection bursts, reads behind writes: percentiles of six drives at set write
+//! rates (Haas et al., PVLDB 18, 2025, raw data), some of them held out (docs/VALIDATION.md). Program units,
+//! erase and write amplification: datasheets, cited in the profiles.
 //!
-//! Invariant: what is owed to collection is programmed before more host data is accepted than the buffer
-//! and one burst hold.
+//! Invariant: owed collection is programmed before more host data is accepted than the buffer and one burst
+//! hold.
 
 mod arbiter;
 mod page_level;
@@ -52,8 +49,8 @@ use writes::WriteBuffer;
 use crate::slab::Slab;
 use crate::{CHUNK, Completion, Device, Event, EventQueue, Operation, Request, Stage, Stages};
 
-/// The request in this slot reaches the controller. Reads and writes take different times there, so who
-/// comes first is not known at submission.
+/// The request in this slot reaches the controller. Times before that differ, so arrival order is unknown at
+/// submission.
 const AT_CONTROLLER: u32 = 0;
 /// The controller is done with the request in this slot.
 const ARRIVED: u32 = 1;
@@ -76,8 +73,8 @@ struct Slot {
     /// write or flush the time of the program that it waits for.
     chunks: u32,
     media: Nanos,
-    /// Of a write, when it came to the buffer, and once it is in, when it is acknowledged; of a read or a
-    /// flush when it had passed the controller.
+    /// For a write, arrival at the buffer and, once inside, its acknowledgement; for a read or flush, when it
+    /// passed the controller.
     arrived: Nanos,
     /// Of a flush: waiting for programs that were under way.
     cache: Nanos,
@@ -103,11 +100,11 @@ pub struct Nand {
     free_slots: Vec<u32>,
     /// Requests that wait for admission.
     outside: Arbiter,
-    /// How many are admitted at once, and whether the others' queues have their turns.
+    /// Maximum admitted requests, and whether the host's queues take turns.
     inside_max: usize,
     in_turns: bool,
     pages: Slab<Page>,
-    /// Bytes that are read at once.
+    /// Bytes per flash read.
     page: Step,
     /// Neighbouring bytes on one unit.
     stripe: Step,
@@ -118,7 +115,7 @@ pub struct Nand {
     channel_free: Vec<Nanos>,
     buffer: WriteBuffer,
     translation: Translation,
-    /// When the next background stall begins.
+    /// Start of the next background stall.
     next_stall: Nanos,
 }
 
@@ -165,14 +162,14 @@ impl Nand {
         nand
     }
 
-    /// When the first background stall after `now` begins.
+    /// Start of the first background stall after `now`.
     fn stall_after(&mut self, now: Nanos) -> Nanos {
         let Some(period) = &self.parameters.stall_period else { return Nanos::MAX };
         let draw: f64 = Exp1.sample(&mut self.random);
         now + Nanos((draw * period.value.get() as f64) as u64 + 1)
     }
 
-    /// Background stalls that began by `now`: some neighbouring units stand still.
+    /// Background stalls that began by `now`: some neighbouring units stop.
     fn stall(&mut self, now: Nanos) {
         let value = |constant: Option<Nanos>| constant.unwrap_or(Nanos::ZERO);
         let takes = value(self.parameters.stall_time.as_ref().map(|time| time.value));
@@ -244,7 +241,7 @@ impl Nand {
         (slot.pages, slot.pages_left) = (pages, pages);
     }
 
-    /// The unit that holds what is at `offset`: neighbouring stripes lie on different ones.
+    /// The unit of the data at `offset`: neighbouring stripes are on different units.
     #[inline]
     fn unit_of(&self, offset: u64) -> usize {
         let stripe = self.stripe.of(offset);
@@ -261,7 +258,7 @@ impl Nand {
         Nanos((mean + draw * spread).max(mean / 2.0) as u64)
     }
 
-    /// Takes data over the link; a request's first data also pays for the request.
+    /// Transfers data over the link; a request's first data includes the per-request cost.
     fn cross_link(&mut self, now: Nanos, chunks: u64, first: bool) -> Nanos {
         let beside = if first { self.parameters.link_request_time.value } else { Nanos::ZERO };
         let data = self.parameters.link_time.value * chunks;
@@ -278,7 +275,7 @@ impl Nand {
         }
     }
 
-    /// The end of a request, and where its time went: constants, what its slot has noted, and waiting.
+    /// The completion of a request with its stages: constants, the slot's records, and waiting.
     #[inline]
     fn completion(&self, now: Nanos, slot: &Slot) -> Completion {
         let p = &self.parameters;
@@ -290,7 +287,7 @@ impl Nand {
             }
             _ => (p.front_time_write.value, 0),
         };
-        // Of a read of several pages the first over the link has paid for the request.
+        // Of a read of several pages, the first over the link paid for the request.
         let mut transfer = p.link_time.value * link;
         if link > 0 && slot.pages <= 1 {
             transfer += p.link_request_time.value;
@@ -388,7 +385,7 @@ impl Step {
         Self { bytes, shift: bytes.is_power_of_two().then(|| bytes.trailing_zeros()) }
     }
 
-    /// How many of it lie before `offset`.
+    /// Number of whole units before `offset`.
     #[inline(always)]
     fn of(self, offset: u64) -> u64 {
         match self.shift {

@@ -1,11 +1,11 @@
 //! An explicit page-level flash translation layer with greedy garbage collection.
 //!
-//! Every 4 KiB page of the drive has a place in a block; overwriting leaves the old place invalid. When
-//! the free blocks run low, the block with the fewest valid pages is collected: its valid pages move to a
-//! block for moved data, and it is erased. Host data and moved data are kept in blocks apart.
+//! Every 4 KiB page has a place in a block; overwriting invalidates the old place. When free blocks run low,
+//! the block with the fewest valid pages is collected: its valid pages move to a block for moved data, and it
+//! is erased. Host data and moved data have separate blocks.
 //!
-//! Memory: 9 bytes a page, so 2.2 GB for a drive of 1 TB; the closed form needs none. Invariants: a page
-//! has exactly one place; the valid counts of the blocks sum to the pages written.
+//! Memory: 9 bytes per page, 2.2 GB for a 1 TB drive; the closed form needs none. Invariants: a page has
+//! exactly one place; the valid counts of the blocks sum to the pages written.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -14,7 +14,7 @@ use super::translation::{Condition, Drive, Owed};
 
 /// No place, no page, no block.
 const NONE: u32 = u32::MAX;
-/// Collection begins below this many free blocks.
+/// Number of free blocks below which collection begins.
 const FREE_BLOCKS_LOW: usize = 3;
 /// Drive writes at random that bring a filled drive to steady state.
 const STEADY_WRITES: u64 = 3;
@@ -25,7 +25,7 @@ pub(crate) struct PageLevel {
     pages_per_block: u32,
     /// `[page]`: its place, block x pages_per_block + index.
     place_of: Vec<u32>,
-    /// `[place]`: the page that was put there last.
+    /// `[place]`: the page last written there.
     page_at: Vec<u32>,
     /// `[block]`: valid pages.
     valid: Vec<u32>,
@@ -50,7 +50,7 @@ impl PageLevel {
     pub fn new(drive: &Drive, condition: Condition, seed: u64) -> Self {
         let per_block = u64::from(drive.pages_per_block);
         let raw = (drive.pages as f64 * (1.0 + drive.over_provisioning)).ceil() as u64;
-        // Two blocks are always open, and some are kept free to move into.
+        // Two blocks are always open, and some are kept free as destinations.
         let blocks = raw.div_ceil(per_block).max(drive.pages.div_ceil(per_block) + 2)
             + FREE_BLOCKS_LOW as u64;
         let mut layer = Self {
@@ -84,7 +84,7 @@ impl PageLevel {
         self.free.pop().expect("invariant: collection keeps blocks free")
     }
 
-    /// The host writes `page`; says what that cost beyond the page itself.
+    /// The host writes `page`; returns the extra cost.
     pub fn write(&mut self, page: u64) -> Owed {
         let page = (page % self.place_of.len() as u64) as u32;
         self.invalidate(page);
@@ -105,12 +105,12 @@ impl PageLevel {
         owed
     }
 
-    /// The host needs `page` no longer.
+    /// The host discards `page`.
     pub fn discard(&mut self, page: u64) {
         self.invalidate((page % self.place_of.len() as u64) as u32);
     }
 
-    /// Puts a page at the end of an open block; says whether that filled it.
+    /// Appends a page to an open block; returns whether that filled it.
     fn append(open: &mut Open, pages_per_block: u32, put: impl FnOnce(u32)) -> bool {
         put(open.block * pages_per_block + open.used);
         open.used += 1;
@@ -132,7 +132,7 @@ impl PageLevel {
         }
     }
 
-    /// A full block can be collected from here on.
+    /// Makes a full block available for collection.
     fn list(&mut self, block: u32) {
         let list = &mut self.full[self.valid[block as usize] as usize];
         self.position[block as usize] = list.len() as u32;
@@ -148,7 +148,7 @@ impl PageLevel {
         }
     }
 
-    /// Frees the full block with the fewest valid pages; says how many had to move.
+    /// Frees the full block with the fewest valid pages; returns the pages moved.
     fn collect(&mut self) -> u32 {
         let fewest = self.full.iter().position(|list| !list.is_empty());
         let fewest = fewest.expect("invariant: spare area leaves a full block with room");

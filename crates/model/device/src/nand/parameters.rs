@@ -1,4 +1,4 @@
-//! The constants of a NAND profile, and which of them no drive can have.
+//! The constants of a NAND profile, and their checks.
 
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Share};
@@ -8,14 +8,14 @@ use super::translation::{Collection, Drive};
 use crate::CHUNK;
 use crate::constant::Constant;
 
-/// What becomes of writes that were acknowledged and not yet programmed, when the power fails.
+/// Fate of acknowledged, unprogrammed writes at a power failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WriteCache {
-    /// Capacitors carry them to flash: a flush has nothing to wait for.
+    /// Capacitors save them: a flush has nothing to wait for.
     Protected,
-    /// They are lost: a flush programs what is gathered, the mapping with it; a forced write programs its
-    /// data, then the mapping.
+    /// They are lost: a flush programs gathered data with the mapping; a forced write programs its data, then
+    /// the mapping.
     Volatile,
 }
 
@@ -23,18 +23,18 @@ pub enum WriteCache {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct NandParameters {
-    /// Requests the device takes at once; more wait outside.
+    /// Maximum admitted requests; others wait outside.
     pub max_in_flight: Constant<u32>,
-    /// Commands that an NVMe drive has taken in at most; more wait in the host's queues, from which it takes
-    /// in turn. Absent: as many as `max_in_flight`, in order of arrival.
+    /// Maximum commands inside an NVMe drive; others wait in the host's queues, which take turns. Absent:
+    /// `max_in_flight`, in arrival order.
     pub commands_inside: Option<Constant<u32>>,
     /// Latency of a read before the controller that no other request waits for.
     pub front_time: Constant<Nanos>,
-    /// The same of a write.
+    /// The same for writes.
     pub front_time_write: Constant<Nanos>,
     /// Serial controller time a request.
     pub controller_time: Constant<Nanos>,
-    /// The same of whatever is no read; absent: as long.
+    /// The same for everything except reads; absent: equal.
     pub controller_time_write: Option<Constant<Nanos>>,
     /// Independently readable units.
     pub read_units: Constant<u32>,
@@ -56,44 +56,43 @@ pub struct NandParameters {
     pub link_request_time: Constant<Nanos>,
     /// Time from data in the buffer to acknowledgement.
     pub write_ack_time: Constant<Nanos>,
-    /// Size of the write buffer: what waits for a plane to be programmed.
+    /// Size of the write buffer: data waiting for a plane.
     pub write_buffer: Constant<Bytes>,
-    /// What becomes of buffered writes when the power fails; absent: not known, and no study that flushes
-    /// is predicted.
+    /// Fate of buffered writes at a power failure; absent: unknown, and studies with flushes are not
+    /// predicted.
     pub write_cache: Option<Constant<WriteCache>>,
-    /// Time of a program that a flush or a forced write asks for; absent: `program_time`.
+    /// Time of a program for a flush or forced write; absent: `program_time`.
     pub flush_program_time: Option<Constant<Nanos>>,
-    /// Programs and erases at once. More than read units: each of those has several planes, and a read
-    /// waits for the work on its own.
+    /// Concurrent programs and erases. More than read units: each unit has several planes, and a read waits
+    /// for work on its own.
     pub program_units: Constant<u32>,
-    /// Mean time (exponential, beyond `suspend_least`) until a program or an erase makes way for a read;
-    /// absent: it does not.
+    /// Mean time (exponential, beyond `suspend_least`) until a program or erase is suspended for a read;
+    /// absent: it is not.
     pub suspend_time: Option<Constant<Nanos>>,
-    /// The least that it takes; absent: nothing.
+    /// Minimum of that time; absent: zero.
     pub suspend_least: Option<Constant<Nanos>>,
-    /// What going on after that adds to the program or erase; absent: nothing.
+    /// Time that resuming adds to the program or erase; absent: zero.
     pub resume_time: Option<Constant<Nanos>>,
     /// Reads that go before one program or erase at most; absent: none, all go in order of arrival.
     pub reads_first: Option<Constant<u32>>,
-    /// Reads go before writes that wait for buffer space, unless one has waited for longer than this when
-    /// the read comes; absent: always.
+    /// Reads precede writes that wait for buffer space, unless one has waited for longer than this; absent:
+    /// always.
     pub write_wait_max: Option<Constant<Nanos>>,
-    /// Bytes programmed at once on one unit.
+    /// Bytes per program on one unit.
     pub program_size: Constant<Bytes>,
-    /// How long the data of a program is handed on; writes that come meanwhile wait for it. Absent: none do.
+    /// Time to hand over a program's data, during which new writes wait. Absent: none do.
     pub handover_time: Option<Constant<Nanos>>,
     /// Time of a program.
     pub program_time: Constant<Nanos>,
     /// Time of an erase.
     pub erase_time: Constant<Nanos>,
-    /// Programs that fill a block, which is erased as one.
+    /// Programs per erase block.
     pub programs_per_erase: Constant<u32>,
     /// How garbage collection is modelled.
     pub collection: Constant<Collection>,
-    /// Collection gathers so much data to move and then moves it at once, before what the host writes;
-    /// absent: as it is owed.
+    /// Collection gathers this much data and then moves it at once, before host writes; absent: as owed.
     pub collection_burst: Option<Constant<Bytes>>,
-    /// Whether it moves as it is owed while the host waits, which meters the host's writes; absent: it does.
+    /// Whether it moves owed data while the host waits, which throttles host writes; absent: yes.
     pub meters: Option<Constant<bool>>,
     /// Spare area beyond the capacity, as far as collection can use it.
     pub over_provisioning: Constant<Share>,
@@ -103,9 +102,9 @@ pub struct NandParameters {
     pub stall_period: Option<Constant<Nanos>>,
     /// Length of a background stall.
     pub stall_time: Option<Constant<Nanos>>,
-    /// Read units that stand still in it.
+    /// Read units that stop in a stall.
     pub stalled_units: Option<Constant<u32>>,
-    /// Share of erases after which the unit stands still for `erase_stall_time`; absent: none.
+    /// Share of erases after which the unit stops for `erase_stall_time`; absent: none.
     pub erase_stall_share: Option<Constant<Share>>,
     /// Length of such a pause: housekeeping of the translation layer under writes.
     pub erase_stall_time: Option<Constant<Nanos>>,
@@ -114,21 +113,21 @@ pub struct NandParameters {
 /// Larger drives have more pages than the page-level layer counts.
 const PAGE_LEVEL_MAX: Bytes = Bytes(4 << 40);
 
-/// Work that let more reads pass would not end.
+/// Limit: work that lets more reads pass would not end.
 const READS_FIRST_MAX: u32 = 10_000;
-/// Nothing is gathered for longer.
+/// Limit of a burst.
 const BURST_MAX: Bytes = Bytes(1 << 30);
 /// Stalls more often are no stalls.
 const STALL_PERIOD_MIN: Nanos = Nanos::from_micros(10);
 
 impl NandParameters {
-    /// Requests that are inside at once, at least one.
+    /// Maximum requests inside, at least one.
     pub(super) fn inside_max(&self) -> u32 {
         let inside = self.commands_inside.as_ref().map_or(u32::MAX, |most| most.value);
         self.max_in_flight.value.min(inside).max(1)
     }
 
-    /// How long work on flash takes to make way for a read.
+    /// Suspension time of flash work.
     pub(super) fn suspend(&self) -> Suspend {
         let value = |time: &Option<Constant<Nanos>>| time.as_ref().map(|time| time.value);
         Suspend {
@@ -137,7 +136,7 @@ impl NandParameters {
         }
     }
 
-    /// What a suspension adds to it.
+    /// Time that a suspension adds to it.
     pub(super) fn resume(&self) -> Nanos {
         self.resume_time.as_ref().map_or(Nanos::ZERO, |time| time.value)
     }
@@ -147,7 +146,7 @@ impl NandParameters {
         self.reads_first.as_ref().map_or(0, |most| most.value)
     }
 
-    /// What the translation layer must know of a drive of `capacity`.
+    /// What the translation layer needs to know about a drive of `capacity`.
     pub(crate) fn drive(&self, capacity: Bytes) -> Drive {
         let programs = u64::from(self.programs_per_erase.value);
         let block = programs.saturating_mul(self.program_size.value.get());

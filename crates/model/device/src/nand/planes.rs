@@ -1,20 +1,20 @@
-//! Where flash is read, programmed and erased: planes, on which reads may go before other work.
+//! Planes: where flash is read, programmed and erased, with reads ahead of other work.
 //!
 //! # Model
-//! A plane does one thing at a time. Its reads form a gap in its other work (a program, a move, an erase):
-//! a read that comes while work runs waits until that is suspended, a least time and an exponential one
-//! beyond, or for its end; reads that come before the gap is over continue in it. A piece of work lets this
-//! many reads go before it and then runs to its end, so that it ends whatever the reads. When a read starts
-//! is known as it comes; when work ends is not, so its end is asked again when it seems due.
+//! A plane does one thing at a time. Reads form a gap in its other work (a program, a move, an erase): a read
+//! that arrives during work waits for its suspension, a minimum plus an exponential time, or for its end;
+//! reads that arrive before the gap is over extend it. A piece of work lets a limited number of reads pass
+//! and then runs to its end. The start of a read is known on arrival; the end of work is not, so it is
+//! checked again when it seems due.
 //!
 //! Invariants: reads of a plane are served in order and never overlap its work; work takes exactly its time
-//! in all, and what going on adds for each time that it made way.
+//! plus the resume time of each suspension.
 
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use units::{Nanos, Seed};
 
-/// How long work takes to make way for a read.
+/// Suspension time of work for a read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Suspend {
     /// Minimum duration.
@@ -23,25 +23,25 @@ pub(super) struct Suspend {
     pub mean_beyond: Nanos,
 }
 
-/// A program, a move or an erase, how it can be suspended, and what it is for.
+/// A program, move or erase, its suspension and its purpose.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Task {
     /// Time of it.
     pub takes: Nanos,
-    /// How long it takes to make way for a read.
+    /// Suspension time for a read.
     pub suspend: Suspend,
-    /// What going on after that adds to it.
+    /// Time that resuming adds.
     pub resume: Nanos,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: Purpose,
 }
 
-/// What a task is for.
+/// Purpose of a task.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Purpose {
-    /// Number of a program of host data, [`Purpose::NOTHING`] for other work.
+    /// Sequence number of a program of host data, [`Purpose::NOTHING`] for other work.
     pub order: u32,
-    /// Request that continues when it is done, or [`Purpose::NOTHING`].
+    /// Request that continues at its end, or [`Purpose::NOTHING`].
     pub slot: u32,
 }
 
@@ -55,10 +55,10 @@ impl Purpose {
 /// Work on a plane.
 #[derive(Debug, Clone, Copy)]
 struct Work {
-    /// What is left of it at `resumed`, when it continues.
+    /// Remaining time at `resumed`, when it continues.
     left: Nanos,
     resumed: Nanos,
-    /// Reads that may still go before it.
+    /// Reads that may still pass it.
     passes: u32,
     suspend: Suspend,
     resume: Nanos,
@@ -67,7 +67,7 @@ struct Work {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Plane {
-    /// When its reads end, as far as they are known.
+    /// End of its known reads.
     reads_end: Nanos,
     work: Option<Work>,
 }
@@ -76,7 +76,7 @@ struct Plane {
 #[derive(Debug, Clone)]
 pub(super) struct Planes {
     all: Vec<Plane>,
-    /// `[unit]`: when its reads end, where a unit has several planes; they share its read path.
+    /// `[unit]`: end of its reads, where a unit has several planes with a shared read path.
     unit_reads_end: Vec<Nanos>,
     /// Reads that go before one task at most; 0: all in order of arrival.
     reads_first: u32,
@@ -85,7 +85,7 @@ pub(super) struct Planes {
 }
 
 impl Planes {
-    /// Idle planes: `units` that read, and at least as many planes as there are programs at once.
+    /// Idle planes: `units` for reading, and at least as many planes as concurrent programs.
     pub fn new(
         (units, programs): (usize, usize),
         reads_first: u32,
@@ -106,7 +106,7 @@ impl Planes {
         if self.unit_reads_end.is_empty() { self.all.len() } else { self.unit_reads_end.len() }
     }
 
-    /// A read of `takes` of a page on a unit; the page's number chooses the plane of it. Says when it ends.
+    /// A page read of `takes` on a unit; the page number selects the plane. Returns its end.
     #[inline]
     pub fn read(&mut self, now: Nanos, (unit, page): (usize, u64), takes: Nanos) -> Nanos {
         if self.unit_reads_end.is_empty() {
@@ -123,8 +123,8 @@ impl Planes {
         end
     }
 
-    /// Starts work on a plane that has none, the next one without reads if there is one, else the one whose
-    /// reads end first. Says which, and when it seems to end.
+    /// Starts work on an idle plane, the next one without reads if possible, else the one whose reads end
+    /// first. Returns the plane and the expected end.
     pub fn start(&mut self, now: Nanos, task: Task) -> (u32, Nanos) {
         let count = self.all.len();
         let (mut best, mut best_end) = (None, Nanos::MAX);
@@ -147,7 +147,7 @@ impl Planes {
         (place as u32, resumed + left)
     }
 
-    /// Asks whether the work of a plane is done at `now`: what it was for, or when it now seems to end.
+    /// Checks whether a plane's work is done at `now`: returns its purpose, or the new expected end.
     pub fn finish(&mut self, now: Nanos, plane: u32) -> Result<Purpose, Nanos> {
         let plane = &mut self.all[plane as usize];
         let work = plane.work.expect("invariant: asked of planes with work alone");
@@ -159,7 +159,7 @@ impl Planes {
         Ok(work.purpose)
     }
 
-    /// `count` neighbouring units from `first` on read nothing for `takes`.
+    /// Stops reads of `count` neighbouring units from `first` for `takes`.
     pub fn stand_still(&mut self, now: Nanos, (first, count): (usize, usize), takes: Nanos) {
         let units = self.units();
         for unit in (first..first + count.min(units)).map(|unit| unit % units) {
@@ -184,7 +184,7 @@ impl Plane {
 }
 
 impl Work {
-    /// When a read can start that came at `now`, on a plane whose reads end at `reads_end`.
+    /// Start of a read that arrived at `now`, on a plane whose reads end at `reads_end`.
     #[inline]
     fn make_way(
         &mut self,
@@ -200,7 +200,7 @@ impl Work {
             return end;
         }
         if self.resumed >= ready && self.resumed == reads_end {
-            // It waits for the reads that are there; this one goes before it, too.
+            // Work waits for existing reads; this one passes it, too.
             self.passes -= 1;
             self.resumed = ready + takes;
             return ready;

@@ -1,17 +1,16 @@
-//! The flash translation layer: what garbage collection owes for host writes.
+//! The flash translation layer: garbage collection owed for host writes.
 //!
-//! Two ways to know it, behind one call: the closed form for uniform random writes, in 8 KiB,
-//! and an explicit page-level layer ([`PageLevel`]) that must agree with it.
+//! Two implementations behind one call: a closed form for uniform random writes, in 8 KiB, and an explicit
+//! page-level layer ([`PageLevel`]) that must agree with it.
 //!
 //! # Closed form
-//! First-in-first-out collection of uniform random writes, in the mean. Raw flash is a ring of which the
-//! oldest part is collected next; what was written there when the host had written `s` drives is still
-//! valid when it has written `t` with probability `exp(-(t - s))`, and one host page costs `1 / (1 -
-//! valid)` programs. In the end that share `u` solves `u = exp(-(1 - u)(1 + OP))`, and write amplification
-//! is `1 / (1 - u)` (Desnoyers, SYSTOR 2012; the approximation of a Poisson overwrite count). A fresh drive
-//! owes nothing until its raw pages are used up once. A drive that was filled sequentially owes nothing
-//! while its spare pages last, then far more than in the end: what it collects is as good as all valid.
-//! Writes that continue another one amplify by a constant of their own.
+//! First-in-first-out collection of uniform random writes, in the mean. Raw flash is a ring whose oldest part
+//! is collected next; data written when the host had written `s` drives is valid at `t` with probability
+//! `exp(-(t - s))`, and one host page costs `1 / (1 - valid)` programs. The steady share `u` solves `u =
+//! exp(-(1 - u)(1 + OP))`, with write amplification `1 / (1 - u)` (Desnoyers, SYSTOR 2012; Poisson
+//! approximation of overwrites). A fresh drive owes nothing until its raw pages are used up. A sequentially
+//! filled drive owes nothing while spare pages last, then far more than in steady state, because nearly
+//! everything collected is valid. Sequential writes amplify by their own constant.
 //!
 //! Invariant: no time in here.
 
@@ -24,7 +23,7 @@ use super::PageLevel;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Collection {
-    /// Free blocks throughout: nothing is ever moved.
+    /// Free blocks throughout: nothing is moved.
     None,
     /// By formula; 8 KiB.
     ClosedForm,
@@ -36,7 +35,7 @@ pub enum Collection {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Condition {
-    /// Overwritten at random until nothing changes any more.
+    /// Overwritten at random to steady state.
     #[default]
     Steady,
     /// Erased.
@@ -45,7 +44,7 @@ pub enum Condition {
     Filled,
 }
 
-/// What is owed for host data that was written.
+/// Work owed for host writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Owed {
     /// Pages of 4 KiB to move.
@@ -70,12 +69,12 @@ pub fn steady_write_amplification(over_provisioning: f64) -> f64 {
     1.0 / (1.0 - valid)
 }
 
-/// Streams of sequential writes that are followed at once.
+/// Number of sequential write streams tracked at once.
 const STREAMS: usize = 8;
 
 /// Parts of the ring whose age is known.
 const PARTS: usize = 1024;
-/// The share of valid pages is asked again so often in each part.
+/// Updates of the valid share per part.
 const LOOKS: f64 = 16.0;
 /// No block is collected with a larger share of valid pages.
 const VALID_MAX: f64 = 0.99;
@@ -89,13 +88,13 @@ pub(crate) struct ClosedForm {
     pages: f64,
     /// Raw pages in a part.
     part_pages: f64,
-    /// `[part]`: drives that the host had written when this part was; minus infinity: it is erased.
+    /// `[part]`: drives that the host had written when this part was written; minus infinity if erased.
     written_at: Vec<f64>,
-    /// The part that is written, what was in it before, and how many of its pages have been replaced.
+    /// The part being written, its former state, and its replaced pages.
     part: usize,
     old: f64,
     replaced: f64,
-    /// Drives that the host has written.
+    /// Drives written by the host.
     host: f64,
     /// Pages moved for each that the host writes, until `replaced` reaches `look_at`.
     moved: f64,
@@ -115,7 +114,7 @@ impl ClosedForm {
                 -age * (PARTS - part) as f64 / PARTS as f64
             }
             Condition::Fresh => f64::NEG_INFINITY,
-            // The data is at the end of the ring; spare pages come first.
+            // Data is at the end of the ring; spare pages come first.
             Condition::Filled if (part as f64) < PARTS as f64 * (1.0 - 1.0 / raw) => {
                 f64::NEG_INFINITY
             }
@@ -154,7 +153,7 @@ impl ClosedForm {
         }
     }
 
-    /// What is valid of the oldest part now.
+    /// Updates the valid share of the oldest part.
     fn look(&mut self) {
         while self.replaced >= self.part_pages {
             self.replaced -= self.part_pages;
@@ -186,7 +185,7 @@ impl ClosedForm {
     }
 }
 
-/// What a translation layer knows of its drive.
+/// Geometry of a drive for its translation layer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Drive {
     /// Addressable pages of 4 KiB.
@@ -213,7 +212,7 @@ impl Drive {
 /// One of the two.
 #[derive(Debug, Clone)]
 pub(crate) enum Translation {
-    /// Nothing is moved; blocks are erased as they are filled: this many pages each.
+    /// Nothing is moved; blocks of this many pages are erased as they fill.
     None(f64),
     ClosedForm(Box<ClosedForm>),
     PageLevel(Box<PageLevel>),
@@ -246,11 +245,11 @@ impl Translation {
         }
     }
 
-    /// The host needs `length` bytes at `offset` no longer. The closed form takes no notice: its spare
-    /// area is a constant.
+    /// The host discards `length` bytes at `offset`. Ignored by the closed form, whose spare area is
+    /// constant.
     pub fn discard(&mut self, offset: u64, length: u32) {
         if let Self::PageLevel(layer) = self {
-            // Only pages that lie within it whole.
+            // Only pages entirely inside.
             let first = offset.div_ceil(crate::CHUNK);
             let after = (offset + u64::from(length)) / crate::CHUNK;
             (first..after).for_each(|page| layer.discard(page));

@@ -1,8 +1,7 @@
-//! Writes: the buffer, what is owed to collection, programs and erases, what makes data durable, and when
-//! reads wait behind writes.
+//! Writes: buffer, owed collection, programs and erases, durability, and reads behind writes.
 //!
-//! Invariants: buffer space is free again exactly when its program begins; work begins in the order in
-//! which it fell due; a flush ends when all programs that were begun before it have.
+//! Invariants: buffer space is free exactly when its program begins; work begins in the order in which it
+//! fell due; a flush ends when all earlier programs have.
 
 use std::collections::VecDeque;
 
@@ -17,27 +16,27 @@ use crate::{CHUNK, Event, Operation, Request};
 #[derive(Debug, Clone, Copy)]
 struct Due {
     task: Task,
-    /// Buffer space that is free when it begins.
+    /// Buffer space freed when it begins.
     bytes: u64,
 }
 
 /// Orders of programs are counted modulo this.
 const ORDERS: u32 = 1 << 31;
 
-/// What was written and is not on flash yet, and who waits for what.
+/// Unprogrammed writes, and who waits for what.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WriteBuffer {
     /// Bytes gathered or due.
     used: u64,
     /// Bytes not yet handed to a program.
     gathered: u64,
-    /// When the last data that is handed on is, and what comes now is acknowledged at the earliest.
+    /// End of the last handover, before which nothing new is acknowledged.
     handed_on: Nanos,
     /// Slots of writes that wait for space, oldest first.
     waiting: VecDeque<u32>,
     /// Slots of reads that wait behind writes, oldest first.
     held: VecDeque<u32>,
-    /// Work that waits for a plane, and how much is on planes.
+    /// Work that waits for a plane, and the amount on planes.
     due: VecDeque<Due>,
     working: u32,
     /// Bytes of moved data that are to be programmed.
@@ -50,7 +49,7 @@ pub(super) struct WriteBuffer {
     first: u32,
     /// Flushes, each with the order of the first program that it need not wait for.
     flushes: VecDeque<(u32, u32)>,
-    /// Host data has come since the mapping was last programmed.
+    /// Host data arrived since the mapping was programmed.
     pub(super) unmapped: bool,
 }
 
@@ -75,7 +74,7 @@ impl WriteBuffer {
         }
     }
 
-    /// A flush that has nothing to wait for any more.
+    /// A flush with nothing left to wait for.
     fn flushed(&mut self) -> Option<u32> {
         let (until, slot) = *self.flushes.front()?;
         let left = until.wrapping_sub(self.first) % ORDERS;
@@ -99,7 +98,7 @@ impl Nand {
         }
     }
 
-    /// Whether a read that came at `came` waits behind the oldest write that has no buffer space.
+    /// Whether a read that arrived at `came` waits behind the oldest write without buffer space.
     fn reads_wait(&self, came: Nanos) -> bool {
         let Some(most) = &self.parameters.write_wait_max else { return false };
         let oldest = self.buffer.waiting.front();
@@ -114,14 +113,14 @@ impl Nand {
         self.fill_buffer(now);
     }
 
-    /// Takes waiting writes into the buffer while it has room (any write when nothing in it is due); what
-    /// waited behind them continues.
+    /// Takes waiting writes into the buffer while it has room (any write if nothing in it is due); reads
+    /// behind them continue.
     fn fill_buffer(&mut self, now: Nanos) {
         let room = self.parameters.write_buffer.value.get();
         self.begin_work(now);
         while let Some(&slot) = self.buffer.waiting.front() {
             let bytes = self.slots[slot as usize].request.chunks() * CHUNK;
-            // What has gathered alone waits for more writes: room comes of what is due.
+            // Gathered data waits for more writes: only due data frees space.
             if self.buffer.used > self.buffer.gathered && self.buffer.used + bytes > room {
                 break;
             }
@@ -138,7 +137,7 @@ impl Nand {
         }
     }
 
-    /// Takes a write of this many bytes of chunks into the buffer.
+    /// Takes a write of this many chunk bytes into the buffer.
     fn take_write(&mut self, now: Nanos, slot: u32, bytes: u64) {
         let request = self.slots[slot as usize].request;
         self.buffer.used += bytes;
@@ -169,8 +168,8 @@ impl Nand {
         }
     }
 
-    /// The data of a program is handed on once all of it is there: writes that come meanwhile wait. Data of
-    /// several programs goes several ways at once.
+    /// Hands over a program's data once it is complete: new writes wait meanwhile. Data of several programs
+    /// is handed over in parallel.
     fn hand_on(&mut self, now: Nanos) {
         if let Some(takes) = &self.parameters.handover_time {
             self.buffer.handed_on = self.link_free.max(now) + takes.value;
@@ -212,8 +211,8 @@ impl Nand {
         p.flush_program_time.as_ref().map_or(p.program_time.value, |time| time.value)
     }
 
-    /// Programs for durability, for which `slot` waits: of what does not fill one yet, and of the mapping;
-    /// one program has both unless there are to be more.
+    /// Programs for durability, awaited by `slot`: the incomplete program and the mapping, in one program
+    /// unless two are needed.
     fn program_durably(&mut self, slot: u32, programs: u64) {
         let (gathered, each) = (self.buffer.gathered, self.flush_program_time());
         if gathered > 0 {
@@ -225,8 +224,8 @@ impl Nand {
         self.task_due((each, 0), purpose);
     }
 
-    /// A flush: what is gathered is programmed, with the mapping of all that has come since the last; it
-    /// ends when everything that was begun before has.
+    /// A flush: programs gathered data with the mapping of everything since the last; it ends when all
+    /// earlier programs have.
     pub(super) fn flush(&mut self, now: Nanos, slot: u32) {
         self.slots[slot as usize].arrived = now;
         if self.is_volatile() && std::mem::take(&mut self.buffer.unmapped) {
@@ -251,14 +250,14 @@ impl Nand {
         }
     }
 
-    /// `bytes` of what has gathered are to be programmed, and what they owe to collection.
+    /// Queues the program of `bytes` of gathered data, with the collection that they owe.
     fn program_host_data(&mut self, bytes: u64, takes: Nanos, slot: u32) {
         self.buffer.gathered -= bytes;
         let purpose = Purpose { order: self.buffer.order(), slot };
         self.task_due((takes, bytes), purpose);
         let size = self.program_size();
         let burst = self.parameters.collection_burst.as_ref().map_or(0, |burst| burst.value.get());
-        // A drive that meters lets a host that waits already pay as it goes.
+        // A throttling drive lets a waiting host pay as it goes.
         let meters = self.parameters.meters.as_ref().is_none_or(|meters| meters.value);
         let as_owed = meters && !self.buffer.waiting.is_empty();
         let least = if as_owed { size } else { size.max(burst) };
@@ -271,14 +270,14 @@ impl Nand {
         }
     }
 
-    /// A program or an erase of `takes` falls due; this many bytes of the buffer are free when it begins.
+    /// Queues a program or erase of `takes`; this many bytes of the buffer are freed when it begins.
     fn task_due(&mut self, (takes, bytes): (Nanos, u64), purpose: Purpose) {
         let (suspend, resume) = (self.parameters.suspend(), self.parameters.resume());
         let task = Task { takes, suspend, resume, purpose };
         self.buffer.due.push_back(Due { task, bytes });
     }
 
-    /// All that is to be moved: each program's worth is read first, on a plane of the same kind.
+    /// Queues moves: each program's data is read first, on the same planes.
     fn move_data(&mut self, size: u64) {
         let p = &self.parameters;
         let pages = size.div_ceil(p.flash_page.value.get().max(CHUNK));
@@ -289,7 +288,7 @@ impl Nand {
         }
     }
 
-    /// What an erase that is due occupies its plane for.
+    /// Plane time of a due erase.
     fn erase(&mut self) -> Nanos {
         self.buffer.erases -= 1.0;
         let p = &self.parameters;
@@ -302,7 +301,7 @@ impl Nand {
         p.erase_time.value + pause
     }
 
-    /// Gives due work to planes while there are some for it.
+    /// Assigns due work to available planes.
     fn begin_work(&mut self, now: Nanos) {
         let most = self.parameters.program_units.value.max(1);
         while self.buffer.working < most {
@@ -338,7 +337,7 @@ impl Nand {
     fn forced_write_ended(&mut self, now: Nanos, slot: u32) {
         let state = &mut self.slots[slot as usize];
         let done = now.max(state.arrived);
-        // What they took before it was acknowledged is in other stages already.
+        // Time before the acknowledgement is in other stages already.
         state.media = state.media.min(done.since(state.arrived));
         self.events.push(done, Event::new(COMPLETE, slot));
     }

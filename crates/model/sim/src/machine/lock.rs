@@ -1,8 +1,7 @@
-//! What threads wait for besides time: a lock, handed on in the order in which it was asked for, and a
-//! condition.
+//! Synchronization of simulated threads: a FIFO lock, and a condition.
 //!
-//! Invariants: only threads that wait there are made ready; one thread has it at a time; whoever lets it go
-//! makes the next one ready, which has it from then on.
+//! Invariants: only waiting threads are made ready; a lock has one holder at a time; releasing it hands it
+//! directly to the next waiter.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -18,7 +17,7 @@ pub struct Lock {
     waiting: RefCell<VecDeque<ThreadId>>,
 }
 
-/// The right that a lock gives, until it is dropped.
+/// Holds a lock until dropped.
 #[derive(Debug)]
 pub struct LockGuard<'a, D: Device> {
     lock: &'a Lock,
@@ -26,7 +25,7 @@ pub struct LockGuard<'a, D: Device> {
 }
 
 impl<D: Device> Machine<D> {
-    /// Takes `lock`, after all that asked before.
+    /// Takes `lock`, after all earlier requests.
     pub async fn lock<'a>(&'a self, lock: &'a Lock) -> LockGuard<'a, D> {
         if lock.held.replace(true) {
             lock.waiting.borrow_mut().push_back(self.current());
@@ -45,18 +44,18 @@ impl<D: Device> Drop for LockGuard<'_, D> {
     }
 }
 
-/// Threads that wait for a condition; whoever brings it about makes them ready, and they look again.
+/// Threads that wait for a condition; a notification makes them ready, and they check again.
 #[derive(Debug, Default)]
 pub struct Waiters(RefCell<VecDeque<ThreadId>>);
 
 impl<D: Device> Machine<D> {
-    /// Waits until somebody notifies `waiters`.
+    /// Waits until `waiters` is notified.
     pub async fn wait_for(&self, waiters: &Waiters) {
         waiters.0.borrow_mut().push_back(self.current());
         self.park().await;
     }
 
-    /// Makes all ready that wait there now, in the order in which they came; whether there were any.
+    /// Makes all current waiters ready, in order of arrival; returns whether there were any.
     pub fn notify_all(&self, waiters: &Waiters) -> bool {
         let mut waiting = waiters.0.borrow_mut();
         let any = !waiting.is_empty();
@@ -64,7 +63,7 @@ impl<D: Device> Machine<D> {
         any
     }
 
-    /// Makes the first ready that waits there; whether there was one.
+    /// Makes the first waiter ready; returns whether there was one.
     pub fn notify_one(&self, waiters: &Waiters) -> bool {
         let first = waiters.0.borrow_mut().pop_front();
         first.inspect(|thread| self.wake(*thread)).is_some()

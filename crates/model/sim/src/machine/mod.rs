@@ -1,10 +1,12 @@
 //! A host in virtual time whose threads are sequential code.
 //!
-//! A thread is an `async fn` that computes, sleeps, takes locks and asks a device; the machine polls it by
-//! its own order of events. No runtime, no clock, no waker: a thread waits for one thing at a time, and
-//! whatever ends its wait puts it into the queue of the ready. Nothing is allocated once the threads are
-//! made and the queues have grown. Invariants: time never goes back; the same threads give the same order
-//! of events; at one instant timers come first, then processors, then the device.
+//! A thread is an `async fn` that computes, sleeps, takes locks and issues device requests; the machine polls
+//! it in its own order of events. There is no runtime, clock or waker: a thread waits for one thing at a
+//! time, and whatever ends the wait puts it into the ready queue. Nothing is allocated once the threads exist
+//! and the queues have grown.
+//!
+//! Invariants: time never goes back; the same threads give the same order of events; at one instant timers
+//! come first, then CPUs, then the device.
 
 mod lock;
 mod processors;
@@ -27,11 +29,11 @@ use units::Nanos;
 use crate::block_path::queue_of;
 use processors::Sharing;
 
-/// Number of a thread of a machine, in the order in which they were made.
+/// Number of a thread of a machine, in order of creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadId(pub u32);
 
-/// What threads see of their machine; clones see the same one.
+/// A thread's handle to its machine; clones refer to the same one.
 #[derive(Debug)]
 pub struct Machine<D>(Rc<State<D>>);
 
@@ -57,7 +59,7 @@ struct State<D> {
     answers: RefCell<Vec<Option<Completion>>>,
 }
 
-/// The wait of the current thread until something makes it ready.
+/// The current thread's wait until it is made ready.
 struct Wait {
     begun: bool,
 }
@@ -113,8 +115,7 @@ impl<D: Device> Machine<D> {
         self.0.waits.get()
     }
 
-    /// Computes for `time` of a processor, nothing if that is none; longer where more threads compute than
-    /// there are processors.
+    /// Uses `time` of CPU; longer where more threads run than there are CPUs.
     #[inline]
     pub async fn compute(&self, time: Nanos) {
         if time > Nanos::ZERO {
@@ -132,8 +133,8 @@ impl<D: Device> Machine<D> {
         }
     }
 
-    /// Asks the device and waits for its answer: one request at a time a thread. The id of the request is
-    /// ours to choose.
+    /// Issues a device request and waits for its completion; one per thread at a time. The request's id is
+    /// replaced.
     #[inline]
     pub async fn ask(&self, request: Request) -> Completion {
         let ThreadId(thread) = self.current();
@@ -148,7 +149,7 @@ impl<D: Device> Machine<D> {
         }
     }
 
-    /// Waits until another thread wakes this one, which must know that it is parked.
+    /// Waits until another thread wakes this one with [`wake`](Self::wake).
     #[inline]
     pub(crate) async fn park(&self) {
         wait().await;
@@ -160,7 +161,7 @@ impl<D: Device> Machine<D> {
         self.0.ready.borrow_mut().push_back(thread);
     }
 
-    /// When something happens next; now if a thread is ready.
+    /// Time of the next event; now if a thread is ready.
     fn next_event(&self) -> Option<Nanos> {
         if !self.0.ready.borrow().is_empty() {
             return Some(self.now());
@@ -171,7 +172,7 @@ impl<D: Device> Machine<D> {
         [timers, processors, device].into_iter().flatten().min()
     }
 
-    /// Makes ready whom the instant `now` makes ready.
+    /// Makes the threads ready whose wait ends at `now`.
     fn advance(&self, now: Nanos) {
         let State { timers, sharing, device, completions, answers, ready, .. } = &*self.0;
         self.0.now.set(now);

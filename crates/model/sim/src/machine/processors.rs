@@ -1,9 +1,11 @@
-//! Processors shared fairly by the threads that compute.
+//! CPUs shared fairly by the running threads.
 //!
-//! Processor sharing: each of `n` threads goes at the same speed, `capacity(n) / n`. Time of service is kept
-//! as one number that all threads advance by, so that a thread's end is known when it begins and each begin
-//! or end costs O(log n). Invariant: work is conserved to a thousandth of a nanosecond for each event. What
-//! it is not: a scheduler with slices, priorities or affinity.
+//! Processor sharing: each of `n` threads advances at the same speed, `capacity(n) / n`. Service is kept as
+//! one number that all threads share, so a thread's end is known when it begins, and each begin or end costs
+//! O(log n).
+//!
+//! Invariant: work is conserved to a thousandth of a nanosecond per event. There are no time slices,
+//! priorities or affinity.
 
 use std::collections::VecDeque;
 
@@ -12,23 +14,23 @@ use units::Nanos;
 
 use super::ThreadId;
 
-/// Parts of a nanosecond in which service is counted, and of a processor in which capacity is.
+/// Units of service per nanosecond, and of capacity per CPU.
 const PART: u64 = 1024;
-/// Share of a processor, in parts, that a second thread on one core adds: two hardware threads give 1.3
-/// times the throughput of one (assumed; the usual yield of simultaneous multithreading).
+/// Capacity that a second hardware thread adds to a core: together 1.3 times the throughput of one (assumed;
+/// the usual SMT yield).
 const SIBLING: u64 = 3 * PART / 10;
 
 /// The processors of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Processors {
-    /// Cores; 0: as many as there are threads.
+    /// Cores; 0: one for each thread.
     pub cores: u32,
-    /// Each core has two hardware threads.
+    /// Whether each core has two hardware threads.
     pub siblings: bool,
 }
 
 impl Processors {
-    /// What `threads` get together, in parts of a processor.
+    /// Capacity that `threads` threads get together, in parts of a CPU.
     fn capacity(self, threads: u64) -> u64 {
         let cores = u64::from(self.cores);
         if cores == 0 || threads <= cores {
@@ -39,13 +41,13 @@ impl Processors {
     }
 }
 
-/// Threads that compute, by when they have had enough.
+/// Running threads, by the service at which they are done.
 #[derive(Debug)]
 pub(crate) struct Sharing {
     processors: Processors,
     /// At service time (in parts of a nanosecond), not at an instant.
     ends: EventQueue<ThreadId>,
-    /// Service that each thread has had since the beginning, in parts, at `at`.
+    /// Service that each thread has received since the start, in parts, at `at`.
     service: u64,
     at: Nanos,
 }
@@ -55,7 +57,7 @@ impl Sharing {
         Self { processors, ends: EventQueue::default(), service: 0, at: Nanos::ZERO }
     }
 
-    /// Lets service reach `now`.
+    /// Advances service to `now`.
     #[inline]
     fn reach(&mut self, now: Nanos) {
         let (passed, threads) = (now.since(self.at).get(), self.ends.len() as u64);
@@ -74,7 +76,7 @@ impl Sharing {
         self.ends.push(Nanos(self.service + time.get() * PART), thread);
     }
 
-    /// When the first thread has had enough, if none begins before.
+    /// When the first thread is done, if none begins before.
     #[inline]
     pub fn next_event(&self) -> Option<Nanos> {
         let left = self.ends.next_time()?.get() - self.service;
@@ -84,7 +86,7 @@ impl Sharing {
         Some(self.at + Nanos(time as u64))
     }
 
-    /// Adds to `ready` whoever has had enough at `now`.
+    /// Adds to `ready` the threads that are done at `now`.
     #[inline]
     pub fn advance(&mut self, now: Nanos, ready: &mut VecDeque<ThreadId>) {
         self.reach(now);

@@ -17,7 +17,7 @@ use workload::Outcome;
 use super::{Machine, ThreadId};
 use crate::target::{Done, Target, Ticket};
 
-/// Where a thread finds the operations of its client, and leaves what came of them.
+/// Where a thread receives its client's operations and returns their results.
 #[derive(Debug)]
 pub struct Desk<D, Op> {
     machine: Machine<D>,
@@ -54,7 +54,7 @@ impl<D: Device, Op: Recorded> Desk<D, Op> {
         }
     }
 
-    /// The operation that was taken last has ended now; once for each.
+    /// Ends the operation taken last; once for each.
     pub fn end(&self, outcome: Outcome, bytes: u32) {
         let done = Done { ticket: self.ticket, at: self.machine.now(), outcome, bytes };
         self.done.borrow_mut().push_back(done);
@@ -88,8 +88,8 @@ impl<D: Device, Op: Recorded> Threads<D, Op> {
         id
     }
 
-    /// Adds the thread that serves the next client, from client 0 on: one for each client of the run (an
-    /// operation of a client without one is a panic). `serve` makes it of the client's desk.
+    /// Adds the thread that serves the next client, from client 0 on; a run needs one for each client, and an
+    /// operation without one panics. `serve` makes the thread's body from the client's desk.
     pub fn serve<F: Future<Output = ()> + 'static>(
         &mut self,
         serve: impl FnOnce(Desk<D, Op>) -> F,
@@ -139,7 +139,7 @@ impl<D: Device, Op: Recorded> Target for Threads<D, Op> {
         self.machine.advance(now);
         let mut context = Context::from_waker(Waker::noop());
         while let Some(ThreadId(thread)) = self.machine.next_ready() {
-            // A thread that has ended is never made ready again.
+            // A finished thread is never made ready again.
             let _ = self.threads[thread as usize].as_mut().poll(&mut context);
         }
         self.done.borrow_mut().pop_front()

@@ -7,23 +7,23 @@ use workload::{BlockGroup, BlockPlan, Sizes, Until};
 use super::arrivals;
 use crate::{ActJob, Background, BlockJob, Job, Offsets, Pattern};
 
-/// What the clients work on.
+/// The address space of the clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Extent {
     /// Bytes of each device that may be addressed.
     pub device: Bytes,
     /// Devices.
     pub devices: u32,
-    /// Smallest request that they take, bytes.
+    /// Smallest request that they accept, bytes.
     pub smallest_request: u32,
     /// Processors of the machine that issues them.
     pub cpus: u32,
-    /// When it is over, of clients that all come by a schedule; others issue nothing late, since what would
-    /// be late then ran without the load next to it.
+    /// End of a trial whose clients all follow schedules; others issue nothing late, since it would run
+    /// without the load next to it.
     pub until: Until,
 }
 
-/// Threads of ACT's phase for a job on a machine of `cpus`: its own number, or five a CPU as ACT has it.
+/// Threads of ACT's phase for a job on a machine of `cpus`: the configured number, or five per CPU as in ACT.
 #[must_use]
 pub fn service_threads(job: &ActJob, cpus: u32) -> u32 {
     let own = job.config().map_or(0, |config| config.service_threads);
@@ -33,7 +33,7 @@ pub fn service_threads(job: &ActJob, cpus: u32) -> u32 {
 /// The clients of `job`, and the bytes of each device that they address.
 ///
 /// # Errors
-/// Why the load cannot be offered there.
+/// Why the load cannot run there.
 pub fn block_groups(job: &Job, extent: Extent) -> Result<(Vec<BlockGroup>, Bytes), String> {
     match job {
         Job::Block(job) => {

@@ -11,7 +11,7 @@ const SEQUENTIAL: u32 = 100;
 /// Records that one operation of a scan of everything reads.
 const SCANNED: u32 = 1000;
 
-/// When the operations of a job are due, those of its one writer apart.
+/// Schedule of a job's operations, that of its one writer apart.
 fn arrivals_of(job: &KvJob) -> workload::Arrivals {
     let Some(rate) = job.rate else { return workload::Arrivals::CLOSED };
     let kind = match job.arrivals {
@@ -21,7 +21,7 @@ fn arrivals_of(job: &KvJob) -> workload::Arrivals {
     arrivals(kind, (rate, &[]), 1, Nanos::ZERO)
 }
 
-/// What each client of a job does.
+/// Roles of a job's clients.
 #[must_use]
 pub fn kv_roles(job: &KvJob) -> Vec<KvRole> {
     use KvAction::{Delete, Get, Insert, Put, Scan, ScanUpTo, Update};
@@ -75,7 +75,7 @@ pub fn kv_roles(job: &KvJob) -> Vec<KvRole> {
 /// Records by popularity, scattered (Cooper et al., SoCC 2010, section 5.1).
 const YCSB: KvKeys = KvKeys::Drawn(workload::Offsets::Zipf { thousandths: 990 });
 
-/// Sizes of the values of a job and what they are made of.
+/// Sizes and contents of a job's values.
 #[must_use]
 pub fn value_shape(job: &KvJob) -> ValueShape {
     let bytes = |size: Bytes| usize::try_from(size.get()).unwrap_or(usize::MAX);
@@ -83,7 +83,7 @@ pub fn value_shape(job: &KvJob) -> ValueShape {
     ValueShape { least, most, random: job.random_payload }
 }
 
-/// What the clients of a SQL job do.
+/// The plan of a SQL job's clients.
 #[must_use]
 pub fn sql_plan(job: &SqlJob, until: impl Into<Until>) -> SqlPlan {
     SqlPlan {

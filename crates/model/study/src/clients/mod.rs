@@ -1,6 +1,6 @@
-//! From what a job asks for to the clients that do it, for every kind of job, real or virtual.
+//! From a job to its clients, for every kind of job, measured or virtual.
 //!
-//! Invariant: measured, emulated and predicted trials of one job have the same clients.
+//! Invariant: measured, emulated and predicted trials of a job have the same clients.
 
 mod block;
 mod databases;
@@ -11,8 +11,8 @@ pub use databases::{kv_roles, sql_plan, value_shape};
 use units::{Nanos, Rate};
 use workload::{OpenLoop, Spacing};
 
-/// When operations are due: `think` apart in a closed loop, else `burst` at once at `rate` and then at the
-/// rates of `steps`.
+/// Arrivals of operations: with `think` time in a closed loop, otherwise `burst` at once at `rate`, then at
+/// the rates of `steps`.
 fn arrivals(
     kind: crate::Arrivals,
     (rate, steps): (Rate, &[crate::RateStep]),

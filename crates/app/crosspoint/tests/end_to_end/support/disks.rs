@@ -17,7 +17,7 @@ pub fn possible(test: &str) -> bool {
     there
 }
 
-/// Attaches; gives what was said of the disk.
+/// Attaches; returns the description of the disk.
 pub fn attach(scratch: &Scratch, words: &str) -> Value {
     let output = scratch.run(&format!("attach {words} --json"));
     expect(&output, 0);

@@ -144,7 +144,7 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// A loop device over a new file of `bytes` bytes without blocks; `None` where there is none to be had.
+    /// A loop device over a new file of `bytes` bytes without blocks; `None` if none is available.
     pub fn new(dir: &Path, name: &str, bytes: u64) -> Option<Self> {
         let backing = dir.join(name);
         let file = std::fs::File::create(&backing).expect("a backing file");
