@@ -19,7 +19,7 @@ use crate::processes::{holders, holders_of};
 use crate::{StackError, output_within};
 
 /// How long a mount that is still held is tried again.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(6);
 /// Polling interval for a disk's users: one power cut in two hundred waits for it.
 const LOOK: Duration = Duration::from_millis(2);
 /// Time limit of mkfs or losetup: a large device is discarded first.

@@ -223,7 +223,7 @@ fn pack(folder: &Path, output: &Path) {
         sums.push_str(&format!("{sum}  {name}\n"));
     }
     let file = fs::File::create(output).expect("a file");
-    let mut gzip = flate2::GzBuilder::new().mtime(0).write(file, flate2::Compression::default());
+    let mut gzip = flate2::GzBuilder::new().mtime(0).write(file, flate2::Compression::fast());
     let mut tar = tar::Builder::new(&mut gzip);
     let mut add = |name: &str, bytes: &[u8]| {
         let mut header = tar::Header::new_gnu();
