@@ -1,6 +1,7 @@
 //! ACT storage tests of a run: the verdict, table and log of each, and what limited it.
 //!
-//! Invariant: computed from the archive alone, so a verdict can be recomputed at any time.
+//! Invariant: computed from the archive alone, so a verdict can be recomputed at any time. A verdict is not
+//! an ACT certification.
 
 use ::act::{Config, Verdict};
 use archive::{Run, TrialRecord};

@@ -1,5 +1,4 @@
-//! Performance drops of SQL trials: when the rate changed permanently, by how much, and which counters
-//! changed with it.
+//! Cliffs of SQL trials: when the rate changed permanently, by how much, and which counters changed with it.
 //!
 //! Change points come from `stats::cliffs`. Counters of server, device and clients are reported if their
 //! means before and after differ beyond chance and by at least 10 %. Totals are divided by transactions,
@@ -55,7 +54,8 @@ const MOVED_MIN: f64 = 0.10;
 /// Counters that are listed for a cliff.
 const MOVED_TOLD: usize = 5;
 
-/// Number of performance drops of a trial; `None` if it is not a SQL trial or has too few points.
+/// Number of change points (drops and rises) of a trial; `None` if it is not a SQL trial or has too few
+/// points.
 pub fn count(trial: &TrialRecord) -> Option<f64> {
     is_judged(trial).then(|| found(trial).len() as f64)
 }
@@ -64,7 +64,7 @@ fn is_judged(trial: &TrialRecord) -> bool {
     is_sql(trial) && course_of(trial) != Course::NotJudged
 }
 
-/// Like [`count`], for drops in which the rate fell.
+/// Like [`count`], for change points at which the rate fell.
 pub fn count_falls(trial: &TrialRecord) -> Option<f64> {
     let fell = |(_, cliff): &&(f64, stats::cliffs::Cliff)| cliff.change < 0.0;
     is_judged(trial).then(|| found(trial).iter().filter(fell).count() as f64)

@@ -50,7 +50,7 @@ pub enum Verdict {
     Worse,
     /// They differ by less than the margin.
     Equivalent,
-    /// Neither is certain.
+    /// Neither a difference nor equivalence is established.
     Inconclusive,
 }
 

@@ -217,7 +217,7 @@ fn claim(
     ClaimView {
         text: claim.text.clone(),
         number: claim.number.clone(),
-        published: claim.value.map_or_else(|| "in words".into(), digits),
+        published: claim.value.map_or_else(|| "qualitative".into(), digits),
         ours: judged.ours.map_or_else(
             || "-".into(),
             |value| format!("{}{}", digits(value), interval.unwrap_or_default()),

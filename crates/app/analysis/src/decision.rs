@@ -186,7 +186,8 @@ impl<'a> Decision<'a> {
     }
 }
 
-/// The rate of a database and its metric: transactions, or lookups next to a writer.
+/// The rate of a database and its metric: transactions of SQL; otherwise lookups if there are any, else
+/// updates.
 #[must_use]
 pub fn counted_of(group: &Group<'_>) -> Option<(Estimate, DecisionMetric)> {
     let of = |class| group.rate(Ops::Only(class)).filter(|rate| rate.value > 0.0);
@@ -202,8 +203,8 @@ pub fn counted_of(group: &Group<'_>) -> Option<(Estimate, DecisionMetric)> {
     }
 }
 
-/// The result of a group: rates of closed loops, p99 of open loops; `None` if too few operations completed
-/// for a p99.
+/// The result of a group: p99 of an open loop that kept its schedule, otherwise the rate; `None` without
+/// operations, or with too few for a p99.
 pub(crate) fn answer_of(group: &Group<'_>) -> Option<(Estimate, DecisionMetric)> {
     let (rate, counted) = counted_of(group)?;
     let set_by: &[&str] = match counted {
@@ -222,8 +223,8 @@ pub(crate) fn answer_of(group: &Group<'_>) -> Option<(Estimate, DecisionMetric)>
     }
 }
 
-/// Returns one decision per experiment and engine, from the last point with the most stacks; those with the
-/// most reliable results first, transactions before others, block last.
+/// Returns one decision per experiment, engine and metric, from the last point with the most stacks. Order:
+/// several stacks before one, fewest unreliable results, transactions first; single block reads last.
 #[must_use]
 pub fn decisions(run: &Run) -> Vec<Decision<'_>> {
     let mut found: Vec<Vec<(Group<'_>, Estimate, DecisionMetric)>> = Vec::new();
@@ -287,8 +288,8 @@ fn shape(group: &Group<'_>) -> (Option<String>, Option<String>) {
     (of("block_size"), of("pattern"))
 }
 
-/// Block groups of `ops` at the lowest queue depth, one per stack in study order, with their median latencies
-/// in nanoseconds.
+/// Closed-loop, non-durable block groups that do only `ops`, at the lowest queue depth, one per stack in
+/// study order, with their median latencies in nanoseconds.
 #[must_use]
 pub fn single_depth(run: &Run, ops: Ops) -> Vec<(Group<'_>, Estimate)> {
     let mut found: Vec<(u64, (Group<'_>, Estimate))> = Vec::new();
@@ -368,7 +369,7 @@ fn not_as_asked(trial: &TrialRecord) -> Option<String> {
         Some(served) => Some(match served.excess() {
             // One kind can be far off and still be a small share.
             Some((off, name)) if off.abs() > served.starved_share => format!(
-                "{name} {}, all requests together {}",
+                "{name} {}, requests overall {}",
                 off_words(off),
                 stats::longer_words(served.longer())
             ),

@@ -74,17 +74,17 @@ impl WarningKind {
             Self::Failed | Self::Errors => {
                 "see the reason of each trial; once it is fixed: crosspoint run --resume RUN --again failed"
             }
-            Self::LoadNotKept => "a lower rate, or more operations in flight",
+            Self::LoadNotKept => "lower the rate, or allow more operations in flight",
             Self::NotDelivered => {
-                "an idle host, or a larger time scale of the emulated stacks (--set stack.NAME.scale=K, the \
-                 same for all that are compared)"
+                "rerun on an idle host, or use one larger time scale for all compared stacks \
+                 (--set stack.NAME.scale=K)"
             }
-            Self::BusyHost => "an idle host",
-            Self::OtherWrites => "a device of its own",
-            Self::CpuBound => "more CPU; a faster drive would not help",
-            Self::InMemory => "more data or a memory limit, to measure the drive",
+            Self::BusyHost => "rerun on an idle host",
+            Self::OtherWrites => "use a device that nothing else writes to",
+            Self::CpuBound => "add CPU; a faster drive would not help",
+            Self::InMemory => "use more data or limit memory, so that the drive is measured",
             Self::Unsteady => {
-                "a longer warm_up and duration (--set experiment.*.duration=60s), and repetitions"
+                "lengthen warm_up and duration (--set experiment.*.duration=60s), and repeat"
             }
         }
     }
@@ -372,7 +372,8 @@ fn unsteady(trial: &TrialRecord) -> Option<(f64, String)> {
     }
     let rates = rates_of(trial);
     let (first, last) = ends_of(&rates)?;
-    let drift = last / first.max(f64::MIN_POSITIVE) - 1.0;
+    // Between two empty ends nothing drifted.
+    let drift = if first == last { 0.0 } else { last / first.max(f64::MIN_POSITIVE) - 1.0 };
     let ends = || {
         format!(
             "from {}/s in the first quarter of the trial to {}/s",

@@ -1,4 +1,4 @@
-//! Typed analysis of runs: groups of trials, figures with intervals, curves, performance drops, published
+//! Typed analysis of runs: groups of trials, figures with intervals, curves, cliffs, published
 //! figures next to ours.
 //!
 //! Invariants: every figure carries its source, and sources never mix; a percentile that the sample count

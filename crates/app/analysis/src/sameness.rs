@@ -22,7 +22,7 @@ pub struct Mismatch {
     pub second: String,
 }
 
-/// Facts of a host that do not affect speed.
+/// Facts of a host that are not compared: builds are only noted, and load is checked per trial.
 const NOT_HOST: [&str; 3] = ["Crosspoint", "Build", "Load at start"];
 /// Kernel names of devices change from boot to boot.
 const NOT_STORAGE: [&str; 1] = ["Device"];

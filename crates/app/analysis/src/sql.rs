@@ -1,4 +1,4 @@
-//! Figures of SQL trials: query rates, CPU of both sides, buffer pool, writes by cause, performance drops and
+//! Figures of SQL trials: query rates, CPU of both sides, buffer pool, writes by cause, cliffs and
 //! races.
 //!
 //! Invariant: computed from the archive alone.
@@ -123,8 +123,8 @@ pub fn races(run: &Run) -> Vec<Race<'_>> {
     out
 }
 
-/// How many times longer than `group` the slowest racer took, per repetition. The slowest is chosen once, by
-/// its mean, to avoid selection bias.
+/// Time of the slowest racer divided by that of `group`, per repetition. The slowest is chosen once, by its
+/// mean, to avoid selection bias.
 pub fn speedup(run: &Run, group: &Group<'_>) -> Option<Estimate> {
     let races = races(run);
     let race = races.iter().find(|race| race.what == what(group.first))?;
@@ -168,8 +168,8 @@ pub fn best_page_sizes<'a, 'b>(groups: &'a [Group<'b>]) -> Vec<(&'a Group<'b>, f
 
 type Ratio = fn(&TrialRecord) -> Option<f64>;
 
-/// Write amplification: engine writes (pages, doublewrite, redo log) over changed columns; process writes
-/// over those; the product.
+/// Write amplification: engine writes (pages, doublewrite, redo log) over bytes of changed columns; process
+/// writes over engine writes; their product; process bytes written per transaction.
 const AMPLIFICATIONS: [(&str, &str, Ratio); 4] = [
     ("engine_write_amplification", "x", |trial| Some(engine_bytes(trial)? / changed(trial)?)),
     ("padding_write_amplification", "x", |trial| {

@@ -3,9 +3,9 @@
 //! A claim is about specific drives: only a real device that the study declares with `identity`, or its
 //! model, can decide it; other stacks are stand-ins, shown and not judged. Our number has an interval across
 //! repetitions if measured, from the held-out error if predicted, and none if emulated; without an interval
-//! the claim is inconclusive. Values that a model was fitted to are no evidence. Invariant: each claim has a
-//! number that fails it. No shipped model decides a claim yet: none has three held-out figures for such a
-//! job.
+//! the claim is inconclusive. Values that a model was fitted to, or that follow from its constants, are no
+//! evidence. Invariant: each claim has a number that fails it. No shipped model decides a claim yet: none has
+//! three held-out figures for such a job.
 
 use device::Evidence;
 use study::Source;
@@ -125,14 +125,15 @@ pub(crate) fn judge(
     }
     let slower = stacks.iter().find(|stack| stack.name == claim.of.stack && stack.time_scale > 1);
     if let Some(stack) = slower.filter(|_| number.source == Source::Emulated && !claim.any_drive) {
+        let scale = stack.time_scale;
         let why =
-            format!("the emulated drive was time-scaled {}x, the CPU was not", stack.time_scale);
+            format!("not comparable: the emulated drive ran {scale}x slower, but the CPU did not");
         return judged(Verdict::Inconclusive, why);
     }
     let input = claim.is.is_some_and(|is| is != Evidence::HeldOut);
     if number.source == Source::Predicted && input {
         let why =
-            "no test: the model was fitted to this figure, or it follows from fitted constants";
+            "not a test, because the model was fitted to this figure or its constants imply it";
         return judged(Verdict::Fitted, why.to_owned());
     }
     if let Some(why) = number.spoiled.clone() {

@@ -326,7 +326,8 @@ fn irregular(data: &Metadata) -> Option<Refusal> {
     Some(Refusal::NotRegular(found.map_or("character device", |(_, kind)| kind)))
 }
 
-/// Whether `path`, which has no links and no `..`, or one of its parents, is a run folder.
+/// Whether `path`, which has no links and no `..`, is a file or folder that belongs to a run, or lies inside
+/// one.
 fn is_of_run(path: &Path) -> bool {
     path.ancestors().any(|place| {
         let name = place.file_name().unwrap_or_default().to_string_lossy();

@@ -1,9 +1,10 @@
 //! The journal of a running trial, synced every few seconds.
 //!
-//! One line per piece, each a complete record; the first identifies the trial. A trial that ends takes its
-//! pieces back and removes the file; after a kill they are what is left. Invariants: at most [`WRITE_EVERY`],
-//! two seconds of a client and one sync are lost; a line has only intervals that every client has ended, so
-//! the remains are a complete prefix; memory holds what was recorded since the last line.
+//! One line per piece, each a complete record; the first identifies the trial. A trial that ends normally
+//! takes its pieces back and removes the file; after a kill they are what is left. Invariants: at most
+//! [`WRITE_EVERY`], two seconds of a client and one sync are lost; a line has only intervals that every
+//! client has ended, so the remains are a complete prefix; memory holds what was recorded since the last
+//! line.
 
 use std::collections::HashMap;
 use std::fs::File;

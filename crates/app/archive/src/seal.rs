@@ -9,7 +9,7 @@ use crate::files;
 const SEALED_MAX: u64 = 256 << 20;
 /// Ends a page, picture or manual page: the checksum of all that precedes its line.
 const SEAL: &str = "crosspoint:crc32 ";
-/// Maximum length of the seal's line.
+/// The seal's line is shorter than this, in bytes.
 const SEAL_LINE_MAX: u64 = 64;
 
 /// How a seal is written in a kind of text.

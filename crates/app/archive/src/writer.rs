@@ -127,7 +127,8 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Makes a trial durable before the program exits.
+    /// Makes a trial durable without marking it finished in this writer; only for use before the program
+    /// exits.
     ///
     /// # Errors
     /// [`ArchiveError`]; the trial does not exist then.

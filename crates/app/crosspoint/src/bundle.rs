@@ -2,8 +2,8 @@
 //!
 //! A bundle is a gzipped tar with one folder: the run's files, the report, the figures as CSV and JSON, the
 //! published table, and SHA-256 sums. Invariants: the same run gives the same bytes (no times, no owners,
-//! sorted names); only regular files in that folder are unpacked; memory use does not depend on the size of
-//! the files.
+//! sorted names); only regular files in that folder are unpacked; the run's files are streamed, while
+//! everything made from it is held in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};

@@ -25,7 +25,7 @@ fn run_help() -> String {
         .map(|line| line.trim_end().to_owned())
         .collect();
     format!(
-        "Engines of ad-hoc jobs:\n{}\n\nExamples:\n  \
+        "Engines for ad-hoc jobs:\n{}\n\nExamples:\n  \
          crosspoint run quickstart --set stack.this-disk.directory=/mnt/nvme\n  \
          crosspoint run block --rw randread --bs 16k --iodepth 4 /mnt/nvme\n  \
          crosspoint run rocksdb --workload overwrite --records 1000000 /mnt/nvme",
@@ -45,7 +45,7 @@ pub struct Arguments {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Run a study: measure real stacks, predict on device models, write a run folder and its report
+    /// Run a study: measure real stacks, simulate modelled devices, and write a run folder with a report
     #[command(after_help = run_help())]
     Run(Box<RunArguments>),
     /// Watch a run in progress: rate, latencies, disks, time left; quitting does not stop the run
@@ -143,7 +143,7 @@ pub enum Verb {
             in workload or target."
     )]
     Compare(CompareArguments),
-    /// Pack a run, its report, metrics and published comparison into one archive, or verify such an archive
+    /// Pack a run with its report, metrics and published results into one archive, or verify such an archive
     #[command(
         after_help = "Examples: crosspoint bundle runs/quickstart-20260101-120000\n          \
             crosspoint bundle --check quickstart-20260101-120000.tar.gz\n\n\
@@ -205,7 +205,7 @@ pub enum Verb {
     },
     /// Measure this host's I/O submission overhead (15 s) for later predictions
     #[command(after_help = "Example: crosspoint calibrate /mnt/nvme\n\n\
-            Without it predictions assume a published reference host (2020 Xeon, Linux 5.15).")]
+            Without a calibration, predictions assume a published reference host (2020 Xeon, Linux 5.15).")]
     Calibrate {
         /// Directory for a 64 MiB temporary file; must be on a disk, not tmpfs
         #[arg(default_value = ".")]
@@ -235,11 +235,11 @@ pub enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Cut power under a database on an emulated drive and report lost acknowledged writes
+    /// Simulate power loss under a database on an emulated drive and report lost acknowledged writes
     #[command(after_help = "Example: crosspoint power-cuts lmdb --cuts 20\n\n\
             Exit code 7: acknowledged data was lost. With --drop-flushes that is expected.")]
     PowerCuts(PowerCutsArguments),
-    /// Undo whatever a killed run left on this machine
+    /// Clean up whatever a killed run left on this machine
     #[command(after_help = "Example: crosspoint clean")]
     Clean {
         /// Print a JSON document
@@ -325,7 +325,7 @@ pub struct CompareArguments {
     /// Stacks of one run: BASELINE,CANDIDATE [default: both, if there are two]
     #[arg(long, value_name = "BASELINE,CANDIDATE", value_delimiter = ',')]
     pub stacks: Vec<String>,
-    /// Equivalence margin, above 1%: a metric is equivalent if its confidence interval lies within it
+    /// Equivalence margin, must exceed 1%: a metric is equivalent if its confidence interval lies within it
     #[arg(long, value_name = "SHARE", default_value = "5%")]
     pub margin: units::Share,
     /// Metrics to compare: rate, latency_mean, latency_p50, latency_p99, latency_p99_9 [default: rate and
@@ -363,13 +363,13 @@ pub struct ActArguments {
     /// Length of the time slices that must each meet the latency limits
     #[arg(long, value_name = "TIME", default_value = "1h")]
     pub slice: units::Nanos,
-    /// Precondition: write each device end to end twice, as act_prep does; unwritten blocks read too fast
+    /// Precondition: write each device end to end twice, as act_prep does; never-written blocks read too fast
     #[arg(long)]
     pub prep: bool,
     /// Find the highest passing rating: double from --rating (or 1) until a test fails, then bisect
     #[arg(long)]
     pub search: bool,
-    /// Idle time between tests of a search, so that the drive recovers from overload
+    /// Idle time between the tests of a search, to let the drive recover from overload
     #[arg(long, value_name = "TIME", default_value = "60s")]
     pub rest: units::Nanos,
     /// After a search, run at the highest passing rating for this long

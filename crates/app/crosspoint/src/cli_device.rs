@@ -25,7 +25,7 @@ pub enum DeviceAction {
         #[arg(long)]
         toml: bool,
     },
-    /// Validate profiles against their published figures (simulated)
+    /// Simulate profiles and compare them with their published figures
     #[command(after_help = "Example: crosspoint device check intel-p4800x")]
     Check {
         /// Names of built-in profiles, or profile files

@@ -10,7 +10,7 @@ use study::Descriptor;
 pub struct AttachArguments {
     /// Device model: a name from `device list`, or a profile file [default: list attached drives]
     pub model: Option<String>,
-    /// Size of the disk, at most the model's
+    /// Size of the disk, up to the model's capacity
     #[arg(long, default_value = "4GiB")]
     pub size: units::Bytes,
     /// Parent directory of the attached disk
@@ -79,7 +79,7 @@ pub struct PowerCutsArguments {
     /// Number of power cuts
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub cuts: u32,
-    /// Random seed of the cut points
+    /// Random seed for choosing the cut points
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Fraction of flushes to acknowledge but drop (negative control: data loss is expected)

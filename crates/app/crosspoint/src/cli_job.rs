@@ -1,5 +1,5 @@
-//! Arguments of ad-hoc jobs: `run block --rw randread ...`. A stable interface; names follow fio, db_bench
-//! and sysbench.
+//! Arguments of ad-hoc jobs: `run block --rw randread ...`. A stable interface; names are those of fio,
+//! db_bench and sysbench where these have one.
 
 /// Options of a job without a study.
 #[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
@@ -26,7 +26,7 @@ pub struct JobArguments {
     /// All engines: client threads, or server connections [default: 1; SQL: 8]
     #[arg(long, visible_aliases = ["threads", "numjobs"], value_name = "N")]
     pub clients: Option<u32>,
-    /// Databases: workload of db_bench, YCSB or sysbench [default: overwrite; SQL: read_write]
+    /// Databases: workload, named as in db_bench, YCSB or sysbench [default: overwrite; SQL: read_write]
     #[arg(long, value_name = "WORD")]
     pub workload: Option<String>,
     /// Databases: number of records; SQL: rows per table [default: 100000; SQL: 25000]

@@ -100,7 +100,7 @@ fn new_log(folder: &Path) -> Result<(PathBuf, File), OutputError> {
     Err(OutputError::Io { path: folder.with_extension("log"), source })
 }
 
-/// This program with the same arguments, without a terminal.
+/// Starts this program without `--detach`, in its own process group, with output to the log.
 fn start(folder: &Path, resumed: bool, log: &File) -> std::io::Result<Child> {
     let given: Vec<_> = std::env::args_os().skip(1).collect();
     // Arguments after `--` are not options.

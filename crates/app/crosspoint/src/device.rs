@@ -102,7 +102,7 @@ fn show(name: &str) -> Result<ExitCode, Failure> {
     let profile = runner::profile(name)?;
     out!("{}", profile.title);
     draw(&profile, "", "");
-    out!("\nnot covered: {}", profile.not_covered);
+    out!("\nlimits: {}", profile.not_covered);
     let mut shown = Vec::new();
     constants(&profile, name, &mut shown)?;
     let checks = runner::check_profile(&profile);

@@ -296,7 +296,7 @@ fn counts(trial: &TrialRecord) -> bool {
     let known = trial.point.keys().all(|name| KNOWN.contains(&name.as_str()));
     let rate = trial.point.get("rate").is_none_or(|word| word.parse::<Rate>().is_ok());
     let word = |name: &str, default| trial.point.get(name).map_or(default, String::as_str);
-    // Only Poisson arrivals are supported.
+    // Of open loops, only those with Poisson arrivals are supported.
     let spacing = if trial.point.contains_key("rate") { "poisson" } else { "closed" };
     let alike = word("arrivals", "closed") == spacing && word("pattern", "random") == "random";
     let whole = trial.outcome == TrialOutcome::Complete && trial.result.recording.errors() == 0;
@@ -360,7 +360,7 @@ impl ErrorSummary {
 
 /// Difference in mean latency and p99 of held-out jobs expected between two measurements with as many
 /// repetitions: no model of this device can be expected to do better. Odd and even repetitions, half as many
-/// each, differ by the square root of two times that.
+/// each, differ by about 1.4 times as much.
 fn against_itself(run: &Run) -> [ErrorSummary; 2] {
     let job = |p: &FitPoint| (p.read_share, p.block_size, p.queue_depth, p.threads, p.rate);
     // The same jobs for both halves.

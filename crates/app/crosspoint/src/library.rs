@@ -30,7 +30,7 @@ pub fn run(folder: &Path, port: u16) -> Result<ExitCode, Failure> {
         }
     };
     out!("{}", library.address());
-    // A pipe may be waiting for the address.
+    // A process may be waiting for the address at the other end of a pipe.
     let _ = std::io::Write::flush(&mut std::io::stdout());
     say!("anyone with this address can read the runs; Ctrl-C stops the server");
     library.serve();

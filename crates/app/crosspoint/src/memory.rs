@@ -1,4 +1,4 @@
-//! Returning memory to the kernel.
+//! Keeping freed memory in this process instead of returning it to the kernel.
 //!
 //! A histogram takes some hundred kilobytes, and reports allocate and drop thousands of them. By default
 //! glibc returns each to the kernel, which zeroes it for the next use: a report of a thousand trials then

@@ -1,6 +1,6 @@
 //! Run-to-run variation of this machine, as measured by `doctor --noise`.
 //!
-//! Invariants: values of another kernel or CPU are not shown, nor are they next to predictions.
+//! Invariants: values of another kernel or CPU are not shown; no value is shown next to predictions.
 
 use std::path::{Path, PathBuf};
 

@@ -15,7 +15,7 @@ pub fn result_line(line: std::fmt::Arguments<'_>) {
     note(writeln!(io::stdout(), "{line}"));
 }
 
-/// Notes a failed write; a closed pipe is not a loss.
+/// Records a failed write; a closed pipe is not an error.
 pub fn note(written: io::Result<()>) {
     let Err(error) = written else { return };
     if error.kind() != io::ErrorKind::BrokenPipe

@@ -68,8 +68,8 @@ pub fn watch(journal: Arc<Journal>) -> Arc<StopRequests> {
 }
 
 /// Undoes what was created; returns what could not be undone. Servers of the run's drives ended with it and
-/// have their own journals, which block the rest. `before` is the number of abandoned journals when this
-/// process began.
+/// have their own journals; what they created must be cleaned before the rest can be undone. `before` is the
+/// number of abandoned journals when this process began.
 fn undone(journal: &Journal, before: u32) -> Vec<String> {
     let failed = journal.undo_all();
     match state_directory() {

@@ -1,6 +1,6 @@
 //! Foreign text made safe for a terminal: bounded, without control characters.
 //!
-//! Invariant: only line ends and tabs remain.
+//! Invariant: line ends and tabs are the only control characters that remain.
 
 /// Maximum number of echoed characters.
 const SHOWN: usize = 2000;

@@ -141,7 +141,7 @@ impl LiveTrial {
         spread
     }
 
-    /// Time up to which it reports.
+    /// End of the last reported interval.
     #[must_use]
     pub fn at(&self) -> Nanos {
         Nanos(self.intervals.back().map_or(0, |one| one.end_ns))

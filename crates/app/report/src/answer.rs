@@ -95,7 +95,7 @@ fn joined(findings: &[Finding]) -> String {
     findings.iter().map(Finding::to_string).collect::<Vec<_>>().join(" ")
 }
 
-/// The finding that answers a study's question; `None` if its trials do not.
+/// The findings that answer a study's question; empty if its trials do not answer it.
 fn answering(run: &Run, question: Question) -> Vec<Finding> {
     match question {
         Question::Growth => blocks::knees(run),

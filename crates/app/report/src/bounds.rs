@@ -17,7 +17,7 @@ const TRIALS_MAX: usize = 500;
 /// Bytes of everything that is drawn, at most.
 const DRAWN_MAX: usize = 620_000;
 
-/// Importance of a figure: lowest first.
+/// Rank of a figure by importance; 0 is the most important and is kept first.
 fn rank(figure: &Figure) -> u8 {
     match figure.metric.as_ref() {
         _ if figure.source == Source::Published => 0,

@@ -65,7 +65,7 @@ pub fn columns_json(name: &str, table: &Table) -> String {
 /// Returns a Parquet file, compressed with zstd. Columns that can lack values are optional.
 ///
 /// # Errors
-/// The writer's message; none is known for memory.
+/// The writer's message; no error is known to occur when writing to memory.
 pub fn columns_parquet(table: &Table) -> Result<Vec<u8>, String> {
     let made = || -> Result<Vec<u8>, ParquetError> {
         let fields = table.columns.iter().map(|(name, cells)| field(name, cells).map(Arc::new));

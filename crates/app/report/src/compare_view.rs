@@ -38,7 +38,7 @@ pub struct CompareView {
     pub rows: Vec<CompareRow>,
     /// Accepted mismatches, warnings, and figures of one side only.
     pub notes: Vec<String>,
-    /// Advice for conclusive results; empty if none is needed.
+    /// How to get conclusive results, such as more repetitions; empty if nothing is inconclusive.
     pub advice: String,
 }
 

@@ -202,7 +202,7 @@ pub(crate) fn races(run: &Run) -> Vec<Finding> {
             transactions: race.transactions,
             first: (title(run, first.0).to_owned(), first.1),
             last: (title(run, last.0).to_owned(), last.1),
-            note: format!("at the same time, {}", sources.join(" and ")),
+            note: format!("run concurrently, {}", sources.join(" and ")),
         })
     };
     sql::races(run).iter().filter_map(of).collect()

@@ -33,7 +33,7 @@ pub(crate) struct DecisionView {
     title: String,
     /// Parameters that all rows share.
     note: String,
-    /// Axis marks of ratios; empty without a reference.
+    /// Axis marks of ratios; empty if there is only one stack.
     axis: String,
     rows: Vec<ChoiceView>,
 }

@@ -141,7 +141,7 @@ impl Display for Words<'_> {
                         "{engine} stalls writes {:.0} % of the time on {storage}: {causes} ({note}).",
                         share * 100.0
                     ),
-                    false => write!(out, "{engine} had no write stalls on {storage} ({note})."),
+                    false => write!(out, "{engine} showed no write stalls on {storage} ({note})."),
                 }
             }
             F::Engines { engines: [first, second], what, ratio, storage, note } => write!(

@@ -114,7 +114,7 @@ fn made(title: &str, of: &Of<'_>) -> Result<String, ReportError> {
         .map_err(failed)
 }
 
-/// Studies with more than one run, and their number.
+/// Studies with more than one run, each with its number of runs.
 fn studies_of(runs: &[Listed]) -> Vec<(String, usize)> {
     let mut all: Vec<(String, usize)> = Vec::new();
     for run in runs.iter().filter(|run| !run.study.is_empty()) {

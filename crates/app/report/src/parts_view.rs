@@ -84,7 +84,7 @@ fn view(decision: &Decision<'_>, hues: &Hues) -> Option<PartsView> {
         ),
     };
     let mut svg = String::new();
-    open(&mut svg, "parts", height, &format!("Where the time of {title} goes"));
+    open(&mut svg, "parts", height, &format!("Time breakdown: {title}"));
     for (bar, place) in bars.iter().zip(0..) {
         draw(&mut svg, bar, f64::from(place) * ROW, &scale);
     }

@@ -68,7 +68,7 @@ fn view(run: &Run, panel: &Panel, hues: &Hues, several: bool) -> Option<ScalingV
         true => format!("{}, ", engine_word(&panel.engine)),
         false => String::new(),
     };
-    let what = format!("{engine}{experiment}: {} a second", plural(panel));
+    let what = format!("{engine}{experiment}: {} per second", plural(panel));
     let mut lines = String::new();
     open(&mut lines, "panel", HEIGHT, &format!("{what} vs. {}", panel.axis.words()));
     levels(&mut lines, y.ticks().into_iter().map(at_y));
@@ -193,7 +193,7 @@ fn finding(panel: &Panel, title: &dyn Fn(&str) -> String) -> String {
             .collect();
         let most = values.iter().map(|(rate, _)| *rate).fold(0.0, f64::max);
         let least = values.iter().map(|(rate, _)| *rate).fold(f64::INFINITY, f64::min);
-        // Drives equal to the first or the last.
+        // Drives about equal to the fastest or the slowest.
         let near = |end: f64| -> Vec<&str> {
             let like = |rate: f64| (rate / end).max(end / rate) < NEAR;
             values.iter().filter(|(rate, _)| like(*rate)).map(|(_, name)| name.as_str()).collect()

@@ -1,6 +1,6 @@
 //! Pictures of SQL trials: stages of a transaction over time, races, sweeps of tuning parameters.
 //!
-//! Invariant: performance drops are drawn at the time at which they were found.
+//! Invariant: cliffs are drawn at the time at which they were found.
 
 use archive::{Run, TrialRecord};
 use workload::OpClass;
@@ -99,7 +99,7 @@ fn other_words(group: &Group<'_>, all: &[&Group<'_>], axis: &str) -> String {
     words
 }
 
-/// Number of trials whose counters are drawn: those with performance drops first.
+/// Maximum number of trials whose time by statement is drawn; those with the most cliffs first.
 const DRAWN_MAX: usize = 12;
 
 /// Of trials of SQL, the time of a transaction by statement, with their cliffs.

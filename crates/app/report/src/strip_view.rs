@@ -54,7 +54,7 @@ struct Column {
     latency: Histogram,
 }
 
-/// The strip of the most informative trial: one with performance drops, else the reference of the first
+/// The strip of the most informative trial: one with cliffs, else the reference of the first
 /// decision.
 pub(crate) fn strip_view(run: &Run, decisions: &[Decision<'_>], hues: &Hues) -> Option<StripView> {
     let decision = decisions.first()?;
@@ -74,7 +74,7 @@ pub(crate) fn strip_view(run: &Run, decisions: &[Decision<'_>], hues: &Hues) -> 
     let title = run.header.stacks.iter().find(|stack| stack.name == trial.stack);
     let title = title.map_or(trial.stack.as_str(), |stack| short(&stack.title));
     let engine = match trial.engine.as_str() {
-        "block" => "blocks".to_owned(),
+        "block" => "Block I/O".to_owned(),
         _ => engine_title(&decision.here().group),
     };
     let bands = bands(trial, &columns);

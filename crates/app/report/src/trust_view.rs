@@ -88,10 +88,10 @@ fn emulated(stack: &StackRecord, decisions: &[Decision<'_>]) -> String {
         (0, 1) => "emulation accurate for its result above".to_owned(),
         (0, count) => format!("emulation accurate for its {count} results above"),
         (doubted, count) => {
-            format!("emulation not accurate for {doubted} of {count} results above")
+            format!("emulation inaccurate for {doubted} of {count} results above")
         }
     };
-    text.push_str("; the model is not validated with database workloads");
+    text.push_str("; the model has not been validated with database workloads");
     text
 }
 
@@ -121,7 +121,7 @@ fn predicted(stack: &StackRecord) -> String {
         None if count(Evidence::Fitted) == 0 => {
             "not validated: no published figure covers such jobs on this I/O path".into()
         }
-        None => format!("fitted on {fitted} of such jobs, none held out: not validated"),
+        None => format!("not validated: fitted to {fitted} for such jobs, none held out"),
         Some(median) => {
             let error = match errors.as_slice() {
                 [one] => format!("{:.0} %", one * 100.0),

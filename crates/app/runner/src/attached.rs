@@ -146,7 +146,7 @@ fn read(dir: &Path) -> Result<Vec<(PathBuf, Disk)>, StackError> {
 /// Finds the disk with that file or block device.
 ///
 /// # Errors
-/// With the attached disks.
+/// If no attached disk matches; the message names those that are attached.
 pub fn find(state: &Path, wanted: &Path) -> Result<Disk, StackError> {
     let whole = fs::canonicalize(wanted).unwrap_or_else(|_| wanted.to_owned());
     let disks = all(state)?;
@@ -186,7 +186,7 @@ fn is_stopped(process: u32) -> bool {
 }
 
 impl Disk {
-    /// Checks that its server is running: whoever waits for a stopped one cannot even be killed.
+    /// Checks that its server is not stopped: a process that waits for a stopped server cannot be killed.
     ///
     /// # Errors
     /// If it was stopped, with help.

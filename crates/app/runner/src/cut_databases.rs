@@ -67,7 +67,7 @@ impl<'a> CutDatabase<'a> {
         (place, ledger): (PathBuf, PathBuf),
         seed: Seed,
     ) -> Self {
-        // Ignore the ledger of an earlier cut.
+        // Remove the ledger of an earlier cut, which says nothing about this one.
         let _ = std::fs::remove_file(&ledger);
         Self::Kv(KvUnderCut { of, place, ledger, seed })
     }

@@ -310,7 +310,8 @@ impl<'a> Targets<'a> {
         Ok(drive.map_or(Ok(()), |drive| drive.stage(staging))?)
     }
 
-    /// Delivered times of an attached model in a trial; `None` for other stacks and without requests.
+    /// Delivered times of an attached model in a trial; `None` for other stacks, or if nothing was counted (a
+    /// trial of one interval, or no answer).
     pub fn served(&self, stack: &str) -> Option<Served> {
         self.drives.served(stack)
     }
@@ -392,7 +393,7 @@ impl<'a> Targets<'a> {
         volume.remake()?;
         let device = match (own, stack.attach) {
             (true, _) => "the device",
-            (false, true) => "a loop device with direct I/O over the attached disk",
+            (false, true) => "a direct-I/O loop device on the attached disk",
             (false, false) => "a loop device with direct I/O",
         };
         if volume.is_raw() {

@@ -76,7 +76,7 @@ impl Drives {
         self.all().get(stack).map(|drive| Arc::clone(&drive.process))
     }
 
-    /// Adds the drive of a stack.
+    /// Adds the drive of a stack that has none.
     pub fn add(&self, stack: &str, process: Arc<DriveProcess>) {
         self.all().insert(stack.to_owned(), StackDrive { process, reset: false, counted: false });
     }

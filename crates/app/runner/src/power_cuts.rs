@@ -21,7 +21,7 @@ use crate::RunnerError;
 use crate::cut_databases::{CutDatabase, Kept, SURE};
 use crate::drives::{CutPlan, DriveProcess, DriveSpec};
 
-/// Smallest drive that file systems accept.
+/// Smallest drive that is permitted, to leave room for a file system.
 const SIZE_LEAST: Bytes = Bytes::mib(64);
 /// Time limit for a loop device to disappear after its file system.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -60,7 +60,7 @@ pub struct CutRecord {
     pub under_load: bool,
     /// What the drive lost.
     pub drive: PowerCut,
-    /// Acknowledged loads and updates of records, or rows.
+    /// Acknowledged loads and updates, at most one of each per record; or rows of a server.
     pub acknowledged: u64,
     /// What the database kept.
     pub kept: Kept,
@@ -76,7 +76,8 @@ impl CutRecord {
     }
 }
 
-/// Cuts the power; `heard` is notified after each cut. Returns fewer cuts if `stop` was set.
+/// Cuts the power `plan.cuts` times; `heard` is notified after each cut. Returns fewer cuts if `stop` was
+/// set.
 ///
 /// # Errors
 /// If a requirement is missing; data loss is a result.

@@ -1,7 +1,7 @@
 //! Block trials on device models, in virtual time.
 //!
 //! Invariant: the result depends on the study, the profile, the recorded host and the seed only; in ACT's
-//! phase without `service-threads` also on this machine's CPUs, as in ACT.
+//! phase without `service-threads` also on this machine's CPUs, as in ACT. Databases cannot be predicted.
 
 use archive::StackRecord;
 use device::{Condition, Model, Parameters, Profile};
@@ -153,7 +153,7 @@ pub(crate) fn unknown(profile: &Profile, job: &Job) -> Option<String> {
 /// The host that a model stack names; otherwise this one if calibrated.
 ///
 /// # Errors
-/// With the known names.
+/// If the name is unknown; the message lists the known ones.
 pub(crate) fn host_of(
     stack: &Stack,
     profile: &Profile,

@@ -25,7 +25,7 @@ use crate::watch::{Event, Watcher};
 pub enum Ending {
     /// Every trial finished.
     Complete,
-    /// Stopped by the user; finished trials are kept.
+    /// Stopped by the user; finished trials and the complete intervals of the stopped one are kept.
     Interrupted,
     /// Every trial was run, but a target failed in some.
     Failed,

@@ -1,7 +1,7 @@
 //! Servers and tables of a run, shared between SQL trials.
 //!
-//! A data directory is on the stack under test; tables are reused only by the same job. Remains of a failed
-//! trial are removed, or kept if the study says so.
+//! A data directory is on the stack under test; loaded tables are reused only by jobs that need the same
+//! tables. Remains of a failed trial are removed, or kept if the study says so.
 
 use std::path::{Path, PathBuf};
 

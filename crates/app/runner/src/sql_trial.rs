@@ -146,8 +146,8 @@ impl SqlExecutor<'_, '_> {
             format!("buffer pool {pool}: it holds all {pages} of the tables' pages")
         } else {
             format!(
-                "buffer pool {pool}: {:.1} % of the tables' {pages}; holding the hottest pages, it could \
-                 serve at most {:.1} % of row accesses",
+                "buffer pool {pool}: {:.1} % of the tables' {pages}; even holding only the hottest pages, it \
+                 could serve at most {:.1} % of row accesses",
                 share * 100.0,
                 numbers.best_hit_ratio(share) * 100.0
             )
@@ -193,7 +193,8 @@ impl SqlExecutor<'_, '_> {
     ) -> Result<Result<Option<Loaded>, TrialResult>, RunnerError> {
         let job = one.job;
         self.bench.forget(&one.stack.name);
-        // A drive is loaded before its life begins.
+        // A staged drive is loaded before its life begins: one attached already, and one that
+        // `database_place` attaches.
         self.bench.targets.stage(one.stack, true)?;
         let (place, volume_note) = self.bench.targets.database_place(one.stack)?;
         self.bench.targets.stage(one.stack, true)?;
@@ -237,7 +238,7 @@ impl SqlExecutor<'_, '_> {
         }
     }
 
-    /// Begins the life of a preloaded drive.
+    /// Begins the life of a staged drive after everything loaded has been synced to it.
     fn end_staging(&mut self, one: SqlTrial<'_>, place: &Path) -> Result<(), RunnerError> {
         if one.stack.staged {
             let synced = File::open(place).and_then(|dir| Ok(rustix::fs::syncfs(dir)?));

@@ -1,4 +1,4 @@
-//! Access control: whoever has the token and addresses this host by number.
+//! Access control: whoever has the token and addresses this host as 127.0.0.1 or localhost.
 //!
 //! Invariants: 128 random bits, compared in constant time; requests under another host name are refused, even
 //! with a token.

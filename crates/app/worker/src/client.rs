@@ -84,8 +84,8 @@ impl Channel {
     pub fn start(program: &Path, arguments: &[&str], mark: &Mark) -> Result<Self, WorkerError> {
         let mut command = Command::new(program);
         mark.put_on(&mut command);
-        // If the program ends, the trial is pointless and its file system must be freed. SAFETY: between fork
-        // and exec only prctl(2) is called, which is safe to call there.
+        // If the program ends, the trial is pointless and its file system must be freed.
+        // SAFETY: between fork and exec only prctl(2) is called, which is safe to call there.
         unsafe {
             command.pre_exec(|| {
                 set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into)
@@ -165,7 +165,7 @@ impl Channel {
         }
     }
 
-    /// Hears until the last line, or the end of the process; ends it when it is time.
+    /// Reads the process's output until its last line or its end; kills it at the deadline.
     fn hear(
         &mut self,
         said: &Receiver<Said>,

@@ -44,7 +44,8 @@ impl Fidelity {
         Self(std::array::from_fn(|_| Pair::new()))
     }
 
-    /// Adds one request: the model's time, the time from arrival to answer, and the overhead outside.
+    /// Adds one request: the time requested by the model, and the delivered time: from arrival to answer,
+    /// plus the overhead outside the server.
     #[inline]
     pub fn note(&mut self, operation: Operation, requested: Nanos, delivered: Nanos) {
         let kind = match operation {

@@ -3,8 +3,8 @@
 use crate::medium::Change;
 use crate::timed::{ServedDisk, UnderWay};
 
-/// Submits a request to the model if requests are timed by now, and applies its change. Returns whether it
-/// was submitted; otherwise it must be answered at once.
+/// Submits a request to the model if requests are timed by now, and applies its change in any case, while the
+/// model times it. Returns whether it was submitted; otherwise it must be answered at once.
 pub(crate) fn hand_over(
     disk: &ServedDisk,
     slot: UnderWay,

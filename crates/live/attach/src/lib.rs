@@ -93,7 +93,7 @@ fn first_that_opens<T>(
     Err(AttachError::Missing(missing))
 }
 
-/// The transport that can be used here.
+/// Description of the first available transport.
 ///
 /// # Errors
 /// What is missing.
@@ -232,8 +232,8 @@ impl Attached {
         self.disk.state.begin_anew();
     }
 
-    /// Begins or ends the preload: writes take no time and leave no trace on the model; at its end the model
-    /// restarts in its initial state, without faults.
+    /// Begins or ends the preload: requests take no time and leave no trace on the model; at its end the
+    /// model restarts in its initial state, without faults.
     pub fn stage(&self, staging: bool) {
         self.disk.stage(staging);
     }

@@ -92,7 +92,8 @@ impl Medium {
         Ok(())
     }
 
-    /// A request arrives and its change is applied. Returns the error number that it will end with.
+    /// A request arrives; applies its change unless a fault prevents it. Returns the error number that it
+    /// will end with.
     #[inline]
     pub fn comes(&self, key: Key, request: &Request, change: Change<'_>) -> Option<i32> {
         if !self.is_planned.load(Ordering::Acquire) {

@@ -7,7 +7,8 @@ use units::Nanos;
 
 /// Longer overshoots are not waited out.
 pub const SPIN_MAX: Nanos = Nanos::from_micros(120);
-/// Step per sleep, downwards; upwards nine times that, so it settles where one sleep in ten is longer.
+/// Step per sleep, downwards; upwards nine times that, so it settles where one sleep in ten oversleeps by
+/// more.
 const STEP: Nanos = Nanos(200);
 
 /// For how long to look.

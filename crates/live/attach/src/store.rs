@@ -18,7 +18,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// A disk of `size` in memory, which grows as it is written.
+    /// A disk of `size` in memory, which uses memory only for written parts.
     ///
     /// # Errors
     /// If the kernel cannot create the file.

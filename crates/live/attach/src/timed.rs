@@ -29,7 +29,7 @@ pub(crate) const LOOK: Nanos = Nanos::from_millis(100);
 const USUAL_MAX: Nanos = Nanos::from_micros(10);
 /// A yield that returned sooner ran nobody.
 const SWITCH_MIN: Nanos = Nanos::from_micros(2);
-/// A thread that waited for more than one in this many of the time was delayed.
+/// A thread that waited for more than 1/`STARVED` of the time was delayed.
 const STARVED: u64 = 20;
 /// A turn that waited no longer met a short task: priority gains nothing there, and costs polling.
 const MET: Nanos = Nanos::from_micros(20);
@@ -37,7 +37,7 @@ const MET: Nanos = Nanos::from_micros(20);
 /// How to serve.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// Time scale of the device; 1 for none.
+    /// Device time is slowed down by this factor; 1 for real time.
     pub scale: u32,
     /// Waits shorter than this are spent looking instead of sleeping.
     pub spin: Spin,
@@ -57,7 +57,7 @@ pub(crate) struct IoPath {
 /// A request that is with the model.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UnderWay {
-    /// Token of its thread.
+    /// Token by which its thread identifies the request.
     pub token: u64,
     /// The thread that answers it.
     pub server: usize,
@@ -260,7 +260,7 @@ impl ServeState {
         own
     }
 
-    /// Removes the calling thread.
+    /// Records the final CPU times of the calling thread, which serves no longer.
     pub fn leave(&self, serving: &Serving) {
         *lock(&serving.last) = serving.clock.times();
     }
@@ -312,7 +312,7 @@ impl ServeState {
         *mark = Mark { number: mark.number + marks, at: Instant::now(), times };
     }
 
-    /// Delivered times since then.
+    /// Delivered times and CPU use since the last reset.
     pub fn served(&self, floor: Nanos, scale: u32) -> Served {
         let mut all = Fidelity::new();
         for one in lock(&self.serving).iter() {
@@ -388,8 +388,8 @@ impl ServedDisk {
         Self { medium, pace, state: ServeState::new(), model }
     }
 
-    /// Begins or ends the preload: writes take no time and leave no trace on the model; at its end the model
-    /// restarts without faults.
+    /// Begins or ends the preload: requests take no time and leave no trace on the model; at its end the
+    /// model restarts without faults.
     pub fn stage(&self, staging: bool) {
         if !staging {
             self.model().begin_life();
@@ -461,8 +461,8 @@ impl ServedDisk {
         }
     }
 
-    /// Checks whether others delay the calling thread, and gives it priority while they do. Returns the
-    /// delay.
+    /// Checks whether others delay the calling thread, and gives it priority while they do. Returns whether
+    /// it has priority from now on.
     pub fn look(&self, serving: &Serving, turn: &mut Turn) -> bool {
         let passed = Nanos::from(turn.looked.elapsed());
         // One that was stopped, or whose machine was, does not even wait for a processor.

@@ -59,13 +59,14 @@ pub enum AttachError {
 pub(crate) struct Opened {
     /// The file or block device that is the disk.
     pub file: PathBuf,
-    /// The threads that serve it until it is unmounted or [`ServedDisk`] ends; or why one could not start.
+    /// The threads that serve it until it is unmounted or [`ServedDisk`] is told to stop; or why one could
+    /// not start.
     pub threads: Vec<Result<JoinHandle<io::Result<()>>, AttachError>>,
 }
 
 /// A way for requests to come from the kernel.
 pub(crate) trait Transport: Sync {
-    /// The word in options and figures.
+    /// Name in options and figures.
     fn word(&self) -> &'static str;
 
     /// Short description.

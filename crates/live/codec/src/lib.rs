@@ -2,7 +2,7 @@
 //!
 //! The rows are those of sysbench's tables (a key, a number, 120 and 60 characters of digits and dashes), in
 //! pages of the database's compression unit. One thread; each codec encodes and decodes the same pages until
-//! enough time has passed. Invariant: decoded data is compared with the original.
+//! enough time has passed. Invariant: decoded data equals the original, or the program panics.
 
 use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};

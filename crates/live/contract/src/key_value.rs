@@ -24,7 +24,7 @@ const BATCH: u64 = 1000;
 /// The job of the suite for an engine.
 ///
 /// # Panics
-/// Never: the study is ours.
+/// Never: the study is valid.
 #[must_use]
 pub fn job<E: KeyValueEngine>(durability: Durability) -> KvJob {
     let text = format!(
@@ -67,7 +67,7 @@ fn open<E: KeyValueEngine>(dir: &Path, durability: Durability) -> Result<E, Engi
 /// which is started again as a process to kill.
 ///
 /// # Panics
-/// At the first broken promise, naming it.
+/// At the first broken guarantee, naming it.
 pub fn check<E: KeyValueEngine>(test: &str, dir: &Path) {
     if let Some(place) = std::env::var_os(CHILD) {
         write_until_killed::<E>(Path::new(&place));
@@ -185,7 +185,7 @@ fn check_actions<E: KeyValueEngine>(engine: &E, control: &Control<'_>) -> Result
     Ok(())
 }
 
-/// Names the directory in which a child of the suite writes until it is killed.
+/// Environment variable with the directory in which a child of the suite writes until it is killed.
 const CHILD: &str = "CROSSPOINT_CONTRACT_CHILD";
 /// Updates that the child acknowledges before it is killed.
 const UPDATES: u64 = 50;
@@ -211,7 +211,7 @@ fn write_until_killed<E: KeyValueEngine>(dir: &Path) -> ! {
     panic!("the child was not killed: {end:?}");
 }
 
-/// Ended when dropped.
+/// Killed when dropped.
 struct Killed(Child);
 
 impl Drop for Killed {

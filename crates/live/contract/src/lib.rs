@@ -1,4 +1,4 @@
-//! The contract suites: the promises of every engine, run by each engine's tests.
+//! The contract suites: the guarantees of every engine, run by each engine's tests.
 //!
 //! They use the contract in `engine` alone. A development dependency; no program contains it.
 

@@ -41,7 +41,7 @@ fn spec() -> SqlSpec {
 /// Runs the whole suite on the empty database at `place`; `change` adapts the suite's job to the place.
 ///
 /// # Panics
-/// At the first broken promise, naming it.
+/// At the first broken guarantee, naming it.
 pub fn check<E: SqlEngine>(place: &Place, change: impl Fn(SqlJob) -> SqlJob) {
     let job = change(job::<E>());
     assert!(!E::probe(Some(&job)).expect("the engine can be used here").is_empty(), "a version");

@@ -63,7 +63,7 @@ pub trait Session {
         Ok(())
     }
 
-    /// Verifies the data of a completed operation, after its time was taken.
+    /// Verifies the data of an operation that succeeded, after its time was taken.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Corruption`].

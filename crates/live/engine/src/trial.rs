@@ -268,7 +268,7 @@ where
     Ok(Finished { result, retried, busy, left: others })
 }
 
-/// Starts the threads together, and joins them and the sampler.
+/// Spawns the threads, lets them begin together, and joins them and the sampler.
 fn threads<W, T, F>(
     trial: &Trial<'_>,
     ready: &(dyn Fn() + Sync),

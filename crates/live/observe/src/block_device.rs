@@ -38,7 +38,7 @@ impl BlockDevice {
         Some(Self { name, sysfs })
     }
 
-    /// The whole disk of a partition.
+    /// The whole disk of a partition; otherwise the device itself.
     #[must_use]
     pub fn whole(&self) -> Self {
         let parent = self.sysfs.parent().filter(|_| self.sysfs.join("partition").exists());
@@ -92,7 +92,7 @@ impl BlockDevice {
         ["device/serial", "serial"].iter().find_map(|name| first_line(whole.join(name)))
     }
 
-    /// Its parts: the file of a loop device, the devices below LVM, RAID or encryption.
+    /// What it is built on: the file of a loop device, the devices below LVM, RAID or encryption.
     #[must_use]
     pub fn made_of(&self) -> Vec<PathBuf> {
         let whole = self.whole().sysfs;

@@ -49,7 +49,7 @@ pub struct StorageFacts {
     pub file_system: String,
     /// Mount options.
     pub mount_options: String,
-    /// Facts of the storage under a path.
+    /// Kernel name of the device.
     pub device: String,
     /// The maker's name of it.
     pub device_model: String,

@@ -1,8 +1,8 @@
 //! `clean`: finds what killed runs left behind by their journals and undoes it.
 //!
-//! Invariants: a living process is not touched (its journal is locked); a damaged, newer or foreign journal
-//! is reported and kept, without blocking others; an unknown line is kept and reported. A journal is removed
-//! once all of it is undone.
+//! Invariants: a living process is not touched (its journal is locked); a journal that is damaged, of another
+//! version or of another user is reported and kept, without blocking others; an unknown line is kept and
+//! reported. A journal is removed once all of it is undone.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -34,7 +34,7 @@ pub struct Cleaned {
     pub undone: Vec<String>,
     /// Things that could not be undone, with the reason; they stay in their journal.
     pub failed: Vec<String>,
-    /// Number of running studies, which were skipped.
+    /// Number of processes still running (their journal is locked), which were skipped.
     pub running: u32,
 }
 

@@ -40,7 +40,7 @@ pub enum StackError {
         /// Its type.
         file_system: String,
     },
-    /// A system call failed.
+    /// An action on the host failed.
     #[error("cannot {action} {path}: {source}")]
     Io {
         /// The action.

@@ -91,7 +91,8 @@ impl HeldDevice {
         Ok(())
     }
 
-    /// A loop device that was just created on a file of ours.
+    /// Holds a loop device on a file of ours, without the checks of [`open`](Self::open): only its backing
+    /// file is compared.
     pub(crate) fn over_file(path: &Path, backing: &Path) -> Result<Self, StackError> {
         let held = Self::resolve(path)?;
         if held.identity.as_deref().map(Path::new) != Some(backing) {
@@ -164,7 +165,7 @@ impl HeldDevice {
         Ok(())
     }
 
-    /// Checks that it holds no data.
+    /// Checks that it has no partitions and no signature known to blkid(8), and that both ends are readable.
     fn check_empty(&self) -> Result<(), StackError> {
         let partitions = self.device()?.partitions();
         if !partitions.is_empty() {
@@ -281,7 +282,7 @@ impl HeldDevice {
             || self.named.as_path() == path
     }
 
-    /// The device through the descriptor, for this process.
+    /// Path of the open device in `/proc/self/fd`.
     fn own_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.pin.as_raw_fd()))
     }
@@ -335,8 +336,8 @@ impl HeldDevice {
         opened.map_err(StackError::io("open", &self.named))
     }
 
-    /// Discards everything if supported, and overwrites both ends, so that no signature is left. Exclusive
-    /// meanwhile.
+    /// With `discard`, discards everything if the device supports it; overwrites both ends, so that no
+    /// signature is left. Exclusive meanwhile.
     pub(crate) fn erase(&self, discard: bool) -> Result<(), StackError> {
         self.claim()?;
         let file = self.file(false, true)?;
@@ -360,7 +361,7 @@ impl HeldDevice {
 }
 
 /// Whether a name is stable across boots: a direct entry of the stable names, or that of a loop or zram
-/// device, whose identity is explicit.
+/// device, whose identity (backing file or name) is confirmed instead.
 fn is_stable(path: &Path, kernel_name: &str) -> bool {
     let virtual_device = ["loop", "zram"].iter().any(|kind| kernel_name.starts_with(kind));
     virtual_device || path.parent() == Some(Path::new(STABLE))

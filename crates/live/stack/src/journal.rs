@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path().join("state/undo")).unwrap().count(), 0);
     }
 
-    /// Another user's object at our intended path must stay.
+    /// A directory that this process did not create must stay.
     #[test]
     fn what_is_there_already_is_not_undone() {
         let dir = tempfile::tempdir().unwrap();

@@ -149,8 +149,7 @@ impl Limits {
         self.groups.iter().try_for_each(|group| group.hold(process))
     }
 
-    /// One file per limit to which a new process writes `0` before it executes: earlier allocations would not
-    /// count.
+    /// One file per group, to which a new process writes 0 before exec: earlier allocations would not count.
     ///
     /// # Errors
     /// If one cannot be opened.

@@ -113,7 +113,7 @@ pub(crate) fn not_ours(what: &Path) -> StackError {
 mod tests {
     use super::*;
 
-    /// A journal that names another user's objects must not have them removed.
+    /// A journal that names objects without its mark must not have them removed.
     #[test]
     fn only_plain_paths_with_the_own_mark_are_ours() {
         let (own, other) = (Mark::random(), Mark::random());

@@ -114,8 +114,8 @@ pub(crate) fn run(
     Err(refuse(format!("{program}: {said}"), "crosspoint doctor".into()))
 }
 
-/// Unmounts what an ended process had mounted. Its served drive is forced off at once: remaining users get
-/// errors only, and can include the waiting process.
+/// Unmounts what an ended process had mounted. A drive of ours that it served, without loop devices on it, is
+/// detached at once (`MNT_DETACH`): remaining users get errors only, and can include the waiting process.
 pub(crate) fn unmount_left(path: &Path) -> Result<bool, StackError> {
     let ours = mounts().iter().any(|mounted| mounted.place == path && mounted.is_ours());
     if ours && !loops().iter().any(|(_, file)| file.starts_with(path)) {
@@ -168,9 +168,9 @@ fn by_helper(path: &Path) -> rustix::io::Result<()> {
     done.map(|_| ()).map_err(|_| Errno::PERM)
 }
 
-/// Users of our disk with the file `disk`: processes with something open on it or the loop device, other loop
-/// devices on either, mounts of that device, and other kernel users. A loop device with another backing file
-/// by now is not ours. For people.
+/// Users of our disk with the file `disk`: processes with something open in its directory or on the loop
+/// device, other loop devices on either, mounts of that device, and other kernel users. A loop device with
+/// another backing file by now is not ours. For people.
 fn users_of(disk: &Path, device: Option<&Path>) -> Vec<String> {
     let mut found: Vec<String> = disk.parent().map(holders).unwrap_or_default();
     let (own, others): (Vec<PathBuf>, Vec<PathBuf>) = loops_over(disk)
@@ -228,7 +228,8 @@ pub fn still_used(disk: &Path, device: Option<&Path>, patience: Duration) -> Vec
     }
 }
 
-/// Detaches the loop devices on a file and unmounts its file system, as far as they exist.
+/// Detaches the loop devices on `backing`, and unmounts `place`, the file system that contains it, as far as
+/// they exist.
 ///
 /// # Errors
 /// Their users.

@@ -1,7 +1,7 @@
 //! The directory of undo journals.
 //!
 //! Invariants: it belongs to this user, nobody else can write to it or read its contents; otherwise it is not
-//! used. An existing directory is not changed.
+//! used. An existing directory is not changed, but the journal folder in it gets mode 0700.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};

@@ -122,7 +122,7 @@ fn is_private((user, group): (u32, u32), users: &str, groups: &str) -> bool {
     members.map_or(user == group, only_own) && !users.lines().any(primary)
 }
 
-/// Whether a file of this owner may be replaced: this user's, root's, or the sudo caller's.
+/// Whether a file with this owner may be replaced: yes for this user, root and the sudo caller.
 #[must_use]
 pub fn is_trusted_owner(owner: u32) -> bool {
     User::current().trusts(owner)

@@ -125,7 +125,7 @@ fn backing_of(name: &str) -> Option<Backing> {
     (result == 0).then_some(Backing { file: (of, inode), device })
 }
 
-/// Another loop device on the same file: their data overlaps, whatever the offset.
+/// Another loop device on the same file; their data is assumed to overlap, whatever the offsets.
 fn sibling(name: &str) -> Option<String> {
     let own = backing_of(name).filter(|_| name.starts_with("loop"))?;
     let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();

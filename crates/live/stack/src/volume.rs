@@ -153,7 +153,7 @@ impl Volume {
         Ok(Self { device, mark: journal.mark().clone(), mounted, node, erase })
     }
 
-    /// Formats it again; all data is lost.
+    /// Formats and mounts it, or erases a raw one; all data is lost.
     ///
     /// # Errors
     /// If it is in use, or the device has changed.
@@ -238,7 +238,7 @@ impl Drop for Volume {
 ///
 /// # Errors
 /// Without root, `losetup` or a free loop device; if the kernel gives no direct I/O on that file, which
-/// `losetup` ignores: reads would come from the page cache.
+/// `losetup` ignores: I/O would go to the page cache.
 pub fn loop_over(journal: &Journal, backing: &Path) -> Result<PathBuf, StackError> {
     need_root()?;
     journal.note(Undo::DetachLoop { backing: backing.to_owned() })?;

@@ -1,5 +1,5 @@
-//! The table of a test and its verdict: the share of requests above 1, 2, 4, ... ms in each slice, and
-//! whether every slice is within the limits.
+//! The table of a test and its verdict: the share of reads above 1, 2, 4, ... ms (us if configured) in each
+//! slice, and whether every slice is within the limits.
 //!
 //! The limits are Aerospike's for certification, in every slice of one hour: fewer than 5 % of reads above 1
 //! ms, 1 % above 8 ms and 0.1 % above 64 ms (ACT's README). Invariants: an incomplete slice is not judged,
@@ -14,7 +14,7 @@ use workload::OpClass;
 use crate::log::{BUCKETS, Buckets, add_buckets, unit};
 use crate::{Config, Load};
 
-/// Limits: milliseconds, and the percentage of reads above.
+/// Limits: milliseconds, and the percentage that reads above them must stay below in every slice.
 pub const LIMITS: [(u64, f64); 3] = [(1, 5.0), (8, 1.0), (64, 0.1)];
 /// Share of the load that must be reached: over the hours of a certificate the rest would exceed
 /// `max-lag-sec`, which a short test may not show.

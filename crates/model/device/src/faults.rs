@@ -60,7 +60,7 @@ pub struct Window {
     /// How long it lasts; absent: until the end.
     #[serde(rename = "for")]
     pub lasts: Option<Nanos>,
-    /// Period; absent: it does not repeat.
+    /// Repeat interval; absent: once.
     pub every: Option<Nanos>,
 }
 

@@ -7,7 +7,7 @@
 //! each has its own server, while the wire and the device are shared.
 //!
 //! # Source
-//! of the constants, in the profiles.
+//! The constants' sources are in the profiles.
 //!
 //! Invariant: a request never takes less than round trip, serial and wire time.
 

@@ -388,9 +388,9 @@ pub enum PhenomenonKind {
     WorstStride,
     /// Latency of a 4 KiB read at half a chunk's offset over an aligned one, depth 1.
     MisalignedRead,
-    /// Random-write IOPS in steady state over fresh.
+    /// Random-write IOPS in steady state divided by those of the fresh drive.
     SteadyRandomWrites,
-    /// Sequential 128 KiB write IOPS in steady state over fresh.
+    /// Sequential 128 KiB write IOPS in steady state divided by those of the fresh drive.
     SteadySequentialWrites,
     /// A drive that was filled sequentially is overwritten at random, 4 KiB, 512 in flight: seconds until
     /// the rate of a minute is below two thirds of the first.

@@ -5,7 +5,7 @@
 //! without queueing.
 //!
 //! # Source
-//! of the constants, in the profile.
+//! The constants' sources are in the profile.
 //!
 //! Invariant: reads and writes are alike.
 

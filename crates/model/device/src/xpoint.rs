@@ -130,8 +130,8 @@ impl XPoint {
         }
     }
 
-    /// Serves `work` at the serial server from `now`; returns its end. A stall that begins earlier delays the
-    /// work in service.
+    /// Serves `work` at the serial server from `now`; returns its end. A stall that begins before that end
+    /// delays the work in service.
     fn serve_serially(&mut self, now: Nanos, work: Nanos) -> Nanos {
         let start = self.serial_free.max(now);
         // Stalls that ended while the server was idle delayed nothing.

@@ -45,9 +45,9 @@ pub(crate) fn parameters(source: &str, rows: &[&FitPoint]) -> FlowPaced {
     }
 }
 
-/// Whether scheduled writes are much shorter than the profile without a buffer predicts, and the profile with
-/// one predicts those better that it was not fitted to. A cause that makes writes longer, such as a drive
-/// that went to sleep, is no buffer.
+/// Whether scheduled writes are shorter by more than [`SEEN`] than the profile without a buffer predicts, and
+/// the one with a buffer at least halves that error on points that it was not fitted to. A cause that makes
+/// writes longer, such as a drive that went to sleep, is no buffer.
 pub(crate) fn buffered(points: &[&FitPoint], with: &Profile, without: &Profile) -> bool {
     let known = |p: &&&FitPoint| p.rate.is_some() && !p.held_out();
     let chosen: Vec<&FitPoint> = points.iter().filter(known).copied().collect();

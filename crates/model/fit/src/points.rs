@@ -188,7 +188,7 @@ impl FitPoint {
 /// latency grows with the length of the trial.
 #[must_use]
 pub fn kept_up(points: &[FitPoint]) -> Vec<&FitPoint> {
-    // Chosen by fitted points only.
+    // Points that enter the fit are selected by points that enter it; held-out ones by all.
     let highest = |share: Share, of: &FitPoint| {
         let job = |p: &FitPoint| (p.block_size, p.threads);
         let alike = |p: &&FitPoint| p.read_share == share && job(p) == job(of);

@@ -1,7 +1,7 @@
 //! Cost of idling: how much longer a thread's operation takes after a pause, from scheduled writes.
 //!
 //! Medians are used, since a few in a hundred that wait for milliseconds would dominate the mean of so few
-//! operations. At rate r the typical pause is exp(-g) / r with Euler's constant g: the mean logarithm of
+//! operations. At rate r the typical pause is exp(-g) / r with Euler's constant g: the geometric mean of
 //! exponential gaps.
 //!
 //! Invariant: of the schedules only those that decide are used; reads, mixes and others test the result.
@@ -58,7 +58,7 @@ impl Rested {
         self.paced(&self.factors) > SEEN
     }
 
-    /// Each factor's excess over 1 after the pause at which sizes were compared.
+    /// Excess over 1 of the factor at the pause at which sizes were compared; 0 if there is none.
     fn paced(&self, factors: &[f64]) -> f64 {
         let place = self.rests.iter().position(|rest| *rest == rest_at(PACED));
         place.map_or(0.0, |place| factors[place] - 1.0)

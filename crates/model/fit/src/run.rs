@@ -38,7 +38,7 @@ impl Residual {
     }
 }
 
-/// Length of a simulation: multiple of the measured number of operations, and a minimum of seconds.
+/// Length of a simulation: number of operations, at the measured rate, and a minimum of seconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Length {
     pub operations: f64,

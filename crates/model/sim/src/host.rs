@@ -20,8 +20,8 @@ pub struct HostModel {
     pub submit: Nanos,
     /// The same for writes, where they differ: memory is written by the submitting thread.
     pub submit_write: Nanos,
-    /// Interrupt and wake-up; no CPU time of the thread. 0 on a device that completes during submission, such
-    /// as memory.
+    /// Interrupt and wake-up time, without CPU time of the thread. 0 on a device that completes during
+    /// submission, such as memory.
     pub wake: Nanos,
     /// CPU time to reap a completion.
     pub complete: Nanos,
@@ -44,10 +44,10 @@ const CHEOPS_2023: &str = "Ren and Trivedi, CHEOPS 2023: 900P on a Xeon 4210R, L
      CPU per operation from one saturated core at QD128, latency from QD1";
 const ICPADS_2018: &str = "Zhang et al., ICPADS 2018: fio on ext4 takes about 14 \u{b5}s on an Optane \
 900P, 3 \u{b5}s \
-     on a RAM disk; the device's share from CHEOPS 2023, the parts and five cores assumed; jitter fitted \
-     on p99 41 \u{b5}s of 16 threads on a P4800X (AnandTech 11209)";
-const ANANDTECH_2017: &str = "AnandTech 11209: one parameter, 1.4 \u{b5}s less than psync in all, fitted on \
-     the mean of P4800X reads at depth 1; the path is not stated there";
+     on a RAM disk; device time from CHEOPS 2023; the breakdown and the five cores are assumed; jitter \
+     fitted to a p99 of 41 \u{b5}s with 16 threads on a P4800X (AnandTech 11209)";
+const ANANDTECH_2017: &str = "AnandTech 11209: like psync, but 1.4 \u{b5}s less in total, which is fitted to \
+     the mean of P4800X reads at depth 1; the source does not state its I/O path";
 
 const HAAS_2025: &str = "Haas et al., PVLDB 18 (2025), raw data: a jitter of the path, fitted on p99 14 \
      \u{b5}s of writes of the PM9A3 next to the fewest (one host for all drives, not stated); other times as \

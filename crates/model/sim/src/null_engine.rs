@@ -64,7 +64,7 @@ pub struct NullEngine {
     pub clients: u32,
     /// CPU time to read a resident page; above 0, or fully cached clients would never let time pass.
     pub hit: Nanos,
-    /// The way to the device and back for a page that is not.
+    /// Submission path for a page that is not resident.
     pub path: HostModel,
 }
 

@@ -2,9 +2,9 @@
 //!
 //! An active and an inactive list, with shadow entries of evicted pages, as in mm/workingset.c, mm/vmscan.c
 //! and mm/swap.c (Linux 6.18, without multi-generational LRU). Reclaim moves pages from the active to the
-//! inactive list when the statistics say that the inactive one is short, or that refaults are frequent; the
-//! statistics of a memory cgroup are flushed only every 2 s (`FLUSH_TIME` in mm/memcontrol.c), which has
-//! visible effects: see [`PageCache::in_group`].
+//! inactive list when the statistics say that the inactive one is short, or pages came back since it last
+//! ended; the statistics of a memory cgroup are flushed only every 2 s (`FLUSH_TIME` in mm/memcontrol.c),
+//! which has visible effects: see [`PageCache::in_group`].
 //!
 //! Invariants: at most `frames` pages are resident; a page is on one list exactly when it is resident.
 
@@ -204,7 +204,8 @@ impl PageCache {
         self.refaults_before = self.known.refaults;
     }
 
-    /// Whether the inactive list is short (`inactive_is_low`), or refaults are frequent.
+    /// Whether the inactive list is short (`inactive_is_low`), or pages were refaulted (early enough to be
+    /// activated) since reclaim last ended.
     fn inactive_is_short(&self) -> bool {
         let Statistics { active, inactive, refaults } = self.known;
         let gib = (u64::from(active) + u64::from(inactive)) / GIB_PAGES;

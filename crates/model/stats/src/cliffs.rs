@@ -2,12 +2,12 @@
 //!
 //! Change points by optimal partitioning (B. Jackson et al., "An Algorithm for Optimal Partitioning of Data
 //! on an Interval", IEEE Signal Processing Letters 12, 2005) with squared errors and a penalty of `2 V ln n`
-//! for each; `V` is the variance, from medians of the differences of neighbouring points and of neighbouring
-//! groups of five, which are robust against a few cliffs and account for correlated neighbours. The weakest
-//! change point is dropped until Welch's t, with the correlation of the residuals taken out, has p <= 1e-4
-//! and the size matters for each. A smooth function that describes the series about as well (Bayesian
-//! information criterion) makes it a trend (a polynomial, an exponential settling) or periodic (a sine);
-//! cliffs that alternate in direction make it periodic, too.
+//! for each; `V` is a robust estimate of the variance, from medians of the differences of neighbouring points
+//! and of neighbouring groups of five, which also accounts for correlated neighbours. The weakest change
+//! point is dropped until Welch's t, with the correlation of the residuals taken out, has p <= 1e-4 and the
+//! size matters for each. A smooth function that describes the series about as well (Bayesian information
+//! criterion) makes it a trend (a polynomial, an exponential settling) or periodic (a sine); cliffs that
+//! alternate in direction make it periodic, too.
 //!
 //! Invariants: the same series gives the same course. The rate of false positives is in `docs/COVERAGE.md`,
 //! by simulation.

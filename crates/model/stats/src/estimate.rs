@@ -339,7 +339,7 @@ pub fn beyond(part: &Histogram, value: f64) -> (f64, f64) {
     ((part.len() - within) as f64, part.len() as f64)
 }
 
-/// As [`percentile`], with an interval within the run: `shares` has the share [`beyond`] the value in each
+/// As [`percentile`], with an interval within the run: `shares` has the result of [`beyond`] for each
 /// interval, in order of time, empty ones included. No interval where operations never ended, or where fewer
 /// than [`PARTS_BEYOND_MIN`] parts have a sample beyond: so few slow episodes might as well have been none or
 /// twice as many.

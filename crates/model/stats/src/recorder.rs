@@ -223,7 +223,7 @@ impl Recorder {
         Some(Recording { intervals, ..Recording::default() })
     }
 
-    /// A recorder with service times next to response times, for open loops.
+    /// A recorder with service times as well as response times, for open loops.
     #[must_use]
     pub fn with_service(timeline: Timeline, classes: &[OpClass]) -> Self {
         Self { service: lanes(classes), ..Self::new(timeline, classes) }

@@ -395,7 +395,7 @@ fn merged(mine: Vec<Interval>, other: &[Interval], first: &Interval) -> Vec<Inte
     out
 }
 
-/// Whether class `one` is part of `wanted`; `None` stands for reads and writes.
+/// Whether class `one` is part of `wanted`; `None` stands for all classes that count in totals.
 fn of_class(wanted: Option<OpClass>, one: OpClass) -> bool {
     wanted.map_or(one.is_whole(), |wanted| wanted == one)
 }

@@ -106,7 +106,7 @@ impl Limit {
         (others >= Self::OTHERS).then_some(Self::Others { others: others.min(1.0) })
     }
 
-    /// The same, where `own` of that share was the emulated drive; `None` if nothing remains.
+    /// The same, where `own` of that share was the emulated drive; `None` if the rest is not worth a note.
     #[must_use]
     pub fn without(self, own: f64) -> Option<Self> {
         match self {

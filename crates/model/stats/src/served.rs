@@ -162,7 +162,7 @@ impl Served {
         said.join("; ")
     }
 
-    /// Whether its shares are between 0 and 1; in a damaged archive they may not be.
+    /// Whether its shares are finite and not negative; in a damaged archive they may not be.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let share = |of: f64| of.is_finite() && of >= 0.0;

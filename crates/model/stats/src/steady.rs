@@ -1,7 +1,7 @@
 //! Whether a device has reached steady state, by the rule of SNIA's Solid State Storage Performance Test
 //! Specification (2.0.2, section 2.1.24): over a window of five rounds the largest and the smallest value
-//! differ by at most 20 % of their mean, and the slope of the least-squares line over the window is at most
-//! 10 % of it. One such window passes by chance and before a write cliff, and slow decay passes far above its
+//! differ by at most 20 % of their mean, and the least-squares line changes by at most 10 % of the mean over
+//! the window. One such window passes by chance and before a write cliff, and slow decay passes far above its
 //! final value; so two consecutive windows must pass, with means that differ by at most 5 %.
 //!
 //! Invariant: depends on the rounds alone.

@@ -31,7 +31,8 @@ pub struct ActJob {
     /// Length of the test, instead of the file's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_duration: Option<Nanos>,
-    /// How often the devices are overwritten from end to end before the run: the purpose of `act_prep`.
+    /// How often the devices are overwritten from end to end before the first trial of a run (not before
+    /// each): the purpose of `act_prep`.
     #[serde(default)]
     pub fills: u32,
     /// Slices of time that must each be within the limits.

@@ -93,7 +93,7 @@ pub struct BlockJob {
 }
 
 impl BlockJob {
-    /// Whether any client writes.
+    /// Whether anything in it writes: its own clients, background clients, or preconditioning.
     #[must_use]
     pub fn writes(&self) -> bool {
         self.read_share != Share::ALL
@@ -223,7 +223,7 @@ pub struct RateStep {
 }
 
 /// Preconditioning, after SNIA's Solid State Storage Performance Test Specification: sequential writes over
-/// the device, then rounds of the trial's own operations until steady state.
+/// the addressed span, then rounds of the trial's own operations until steady state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Precondition {

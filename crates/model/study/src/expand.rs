@@ -225,7 +225,7 @@ impl<'i> Written<'i> {
             }
             let mut job = self.read(*kind, table)?;
             self.complete(&mut job, engines)?;
-            // The first equal point differs in one axis alone.
+            // The first duplicate differs from its earlier twin in the position on one axis only.
             if self.rules == Rules::Author && !seen.insert(format!("{job:?}")) {
                 let path = beyond_first.first().copied().unwrap_or_default();
                 let error = self.refuse_at(path, format!("{path}: a value is listed twice"));

@@ -19,7 +19,7 @@ pub struct Surroundings<'a> {
 
 /// Files within files at most.
 const DEPTH_MAX: u32 = 16;
-/// Maximum number of nested and repeated includes.
+/// Maximum number of includes in total, nested ones counted.
 const INCLUDES_MAX: u32 = 1000;
 /// Lines of a job file with its includes at most.
 const LINES_MAX: usize = 100_000;

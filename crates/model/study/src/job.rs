@@ -72,7 +72,7 @@ impl Job {
         }
     }
 
-    /// Whether it writes to a given device.
+    /// Whether it writes to the devices of its stack.
     #[must_use]
     pub fn writes_blocks(&self) -> bool {
         match self {

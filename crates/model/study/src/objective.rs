@@ -50,7 +50,7 @@ impl Quantile {
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub struct Objective {
-    /// The limited quantile.
+    /// The quantile that the limit applies to.
     pub quantile: Quantile,
     /// The limit.
     pub at_most: Nanos,

@@ -1,9 +1,9 @@
 //! The plan: every trial of a study, in the order in which they run.
 //!
-//! Repetitions are interleaved. The order of stacks is drawn by the study's seed, and reversed in every other
-//! repetition, so that neither drift of the machine nor a period of it (of four trials, say, which a fixed A
-//! B B A would match) becomes a difference between stacks. Invariants: trial numbers are consecutive from 1;
-//! the plan depends on the study alone.
+//! Repetitions are interleaved. The order of stacks is drawn by the seed for each job and pair of
+//! repetitions, and reversed in the second of the pair, so that neither drift of the machine nor a period of
+//! it (of four trials, say, which a fixed A B B A would match) becomes a difference between stacks.
+//! Invariants: trial numbers are consecutive from 1; the plan depends on the study alone.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

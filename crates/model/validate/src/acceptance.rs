@@ -17,8 +17,8 @@ use sim::{BlockPath, HostModel, run};
 const WRITE_WARM_UP: Nanos = Nanos::from_secs(1);
 /// Operations that a job needs to be compared.
 const OPERATIONS_MIN: u64 = 2_000;
-/// Minimum virtual time of jobs that write: a write buffer hides the drive's own speed for longer than 200
-/// ms.
+/// Minimum virtual time of jobs that write: in a run of 200 ms the write buffer would hide the drive's own
+/// rate.
 const WRITES_MIN: Nanos = Nanos::from_secs(20);
 /// The same for scheduled mixes.
 const SCHEDULED_MIN: Nanos = Nanos::from_secs(5);
@@ -104,7 +104,7 @@ pub struct Check {
     pub published: Published<f64>,
     /// Predicted value in the same unit.
     pub predicted: f64,
-    /// How the published figure relates to the model: fitted or held out.
+    /// Role of the figure for the model.
     pub evidence: Evidence,
     /// Why the model was seen to miss it.
     pub missed: Option<MissCause>,

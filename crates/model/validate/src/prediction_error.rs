@@ -95,7 +95,7 @@ pub struct CheckedFigure {
     pub shape: JobShape,
     /// `IOPS`, `MB/s`, `mean`, `p99` and so on.
     pub metric: String,
-    /// How the figure relates to the model: fitted or held out.
+    /// Role of the figure for the model.
     pub evidence: Evidence,
     /// `predicted / published - 1`.
     pub error: f64,

@@ -83,7 +83,7 @@ pub struct BlockPlan {
     /// Each client keeps to its own part of the span, with at most one operation in flight per block, so that
     /// the expected data of a read are known.
     pub exclusive: bool,
-    /// Total operations of all clients; flushes do not count.
+    /// Operations of all clients together after which they end; flushes do not count.
     pub operations: Option<u64>,
     /// When it is over.
     pub until: Until,

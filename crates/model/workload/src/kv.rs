@@ -219,7 +219,8 @@ impl KvClient {
             KvKeys::InOrder => self.issued % self.plan.records,
             KvKeys::Drawn(_) => self.keys.draw(&mut self.random),
             KvKeys::Latest => {
-                // A client knows which records it inserted; others are assumed to be as many.
+                // A client knows only its own inserts; those of other clients are assumed to be as recent as
+                // its own.
                 let age = self.keys.draw(&mut self.random);
                 match self.inserted.checked_sub(age + 1) {
                     Some(count) => self.own(count),

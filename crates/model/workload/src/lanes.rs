@@ -189,7 +189,7 @@ mod tests {
         issue.op.lane
     }
 
-    /// A lane that is forgotten is a connection that is paid for and idle.
+    /// Every lane must be used: a forgotten one leaves its connection idle.
     #[test]
     fn every_lane_is_asked_when_it_is_due_and_after_its_operation() {
         let mut lanes = lanes(&[&[0, 5], &[20], &[10, 10]]);

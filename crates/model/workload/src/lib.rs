@@ -1,8 +1,8 @@
 //! Workloads as state machines without I/O.
 //!
 //! A workload says "issue this now", "wait until then" or "finished", and is notified of completions. The
-//! same code drives io_uring on a real disk, a real database engine, and virtual time ([`Workload`] is the
-//! interface).
+//! same code is driven by io_uring on a real disk, by a real database engine, and by virtual time
+//! ([`Workload`] is the interface).
 //!
 //! Invariants: no clock, no I/O, no allocation after construction; the same seed gives the same operations.
 

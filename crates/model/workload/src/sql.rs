@@ -240,7 +240,7 @@ pub struct SqlPlan {
     pub keys: SqlKeys,
     /// Arrivals of transactions, all clients together; each goes to whichever client is free.
     pub arrivals: Arrivals,
-    /// Total transactions of all clients.
+    /// Transactions of all clients together after which they end.
     pub transactions: Option<u64>,
     /// When it is over.
     pub until: Until,

@@ -20,7 +20,7 @@ pub const PUBLISHED: [(&str, f64, f64); 3] =
 /// A codec measured on this host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CodecRow {
-    /// The codec's word.
+    /// Name of the codec.
     pub codec: String,
     /// Bytes before over bytes after.
     pub ratio: f64,

@@ -1,5 +1,5 @@
-//! What a user does with a modelled device: attaches it, uses it as a disk, runs studies on it,
-//! kills what serves it, and finds nothing left.
+//! Attached device models as a user sees them: attach, use as a disk, run studies on it, kill its server, and
+//! find nothing left.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -10,7 +10,7 @@ use crate::support::disks::{attach, file_of, mounted, nothing_left, possible};
 use crate::support::{DiskScratch, Scratch, expect, is_root, skip, stderr, stdout};
 use serde_json::Value;
 
-/// A disk that loses or mixes up data is worse than none, whichever way requests come.
+/// A disk must never lose or mix up data, whatever path requests take.
 #[test]
 fn what_is_written_is_read_back_as_from_any_disk() {
     if !possible("what_is_written_is_read_back_as_from_any_disk") {
@@ -104,7 +104,7 @@ fn as_from_any_disk(transport: &str) {
     nothing_left(&scratch);
 }
 
-/// Clients on all processors, each with blocks of its own, written and read back past the page cache.
+/// Clients on all CPUs, each with its own blocks, written and read back with direct I/O.
 fn side_by_side(path: &Path) {
     std::thread::scope(|scope| {
         for client in 0..4u8 {
@@ -129,7 +129,7 @@ fn side_by_side(path: &Path) {
     });
 }
 
-/// A write that was lost because there was no room for it must not pass for one that was made.
+/// A write that fails for lack of space must not be acknowledged.
 #[test]
 fn a_full_store_is_an_error_and_stays_attached() {
     let test = "a_full_store_is_an_error_and_stays_attached";
@@ -164,7 +164,7 @@ fn a_full_store_is_an_error_and_stays_attached() {
     nothing_left(&scratch);
 }
 
-/// Whoever waits for a disk whose process was killed must get an error, not wait for ever.
+/// A client of a disk whose server was killed must get an error, not hang.
 #[test]
 fn a_killed_disk_leaves_errors_and_clean_leaves_nothing() {
     if !possible("a_killed_disk_leaves_errors_and_clean_leaves_nothing") {
@@ -200,7 +200,7 @@ fn a_killed_disk_leaves_errors_and_clean_leaves_nothing() {
     nothing_left(&scratch);
 }
 
-/// A run that was killed with a disk attached and a file system on it is cleaned in one go.
+/// A run that was killed with an attached disk and a mounted file system must be cleaned in one go.
 #[test]
 fn a_killed_run_with_a_disk_is_cleaned_at_once() {
     if !possible("a_killed_run_with_a_disk_is_cleaned_at_once") {
@@ -226,7 +226,7 @@ fn a_killed_run_with_a_disk_is_cleaned_at_once() {
     nothing_left(&scratch);
 }
 
-/// Whether a thread of this process waits for an answer of FUSE.
+/// Whether a thread of this process is waiting for a FUSE reply.
 fn waits_for_fuse() -> bool {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     threads.into_iter().any(|thread| {
@@ -300,7 +300,7 @@ fn figures(scratch: &Scratch, run: &str) -> Vec<Value> {
     document["figures"].as_array().expect("figures").clone()
 }
 
-/// Figures of an emulated drive that pass for a real one's would be believed as such.
+/// Figures of an emulated drive must not be presented as those of a real one.
 #[test]
 fn a_study_on_an_attached_model_is_emulated() {
     if !possible("a_study_on_an_attached_model_is_emulated") {
@@ -333,7 +333,7 @@ fn a_study_on_an_attached_model_is_emulated() {
     nothing_left(&scratch);
 }
 
-/// Detaching a disk whose process was stopped must say so, not wait.
+/// Detaching a disk whose server is stopped must report that, not wait.
 #[test]
 fn a_stopped_disk_says_how_it_goes_on() {
     if !possible("a_stopped_disk_says_how_it_goes_on") {
@@ -362,7 +362,7 @@ fn a_stopped_disk_says_how_it_goes_on() {
     nothing_left(&scratch);
 }
 
-/// The one disk that is attached.
+/// The only attached disk.
 fn the_disk(scratch: &Scratch) -> Value {
     let output = scratch.run("attach --json");
     expect(&output, 0);
@@ -370,7 +370,7 @@ fn the_disk(scratch: &Scratch) -> Value {
     document["disks"][0].clone()
 }
 
-/// Asks the process of a disk to begin or end staging, and waits until it has.
+/// Asks a disk's server to begin or end staging, and waits until it has.
 fn stage(scratch: &Scratch, staging: bool) {
     let process = the_disk(scratch)["process"].as_u64().expect("a process").to_string();
     assert!(Command::new("kill").args(["-USR2", &process]).status().expect("it runs").success());
@@ -379,7 +379,7 @@ fn stage(scratch: &Scratch, staging: bool) {
     }
 }
 
-/// A cache that has seen how the tables were loaded is not the one that was put before them.
+/// A staged cache must not contain blocks from the table load.
 #[test]
 fn what_is_staged_is_there_and_was_never_asked_for() {
     if !possible("what_is_staged_is_there_and_was_never_asked_for") {
@@ -425,7 +425,7 @@ fn what_is_staged_is_there_and_was_never_asked_for() {
     nothing_left(&scratch);
 }
 
-/// A study that says what goes wrong with its drive must get just that, and say so.
+/// A study's fault injection must produce exactly those faults, and a note.
 #[test]
 fn a_study_has_its_drive_fail_as_planned() {
     if !possible("a_study_has_its_drive_fail_as_planned") {

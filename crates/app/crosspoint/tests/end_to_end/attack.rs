@@ -1,5 +1,5 @@
-//! The attack, repeated: kills at random moments, flipped bits, malformed inputs. A few of each by default;
-//! as many as an audit wants with `scripts/attack`, which sets `CROSSPOINT_ATTACK`.
+//! Randomized attacks: kills at random moments, flipped bits, malformed inputs. A few of each by default;
+//! more with `scripts/attack`, which sets `CROSSPOINT_ATTACK`.
 //!
 //! The moments are drawn from a seed, which is printed.
 
@@ -14,7 +14,7 @@ use engine_mysql::Binary;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// How many times as much as by default, and the seed.
+/// Multiple of the default number, and the seed.
 fn wanted() -> (usize, u64) {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     let seed = number("CROSSPOINT_SEED").unwrap_or(1);
@@ -22,7 +22,7 @@ fn wanted() -> (usize, u64) {
     (number("CROSSPOINT_ATTACK").unwrap_or(1) as usize, seed)
 }
 
-/// One study with everything that leaves something: files, a file system with a group, a server.
+/// One study that uses everything that needs cleaning: files, a file system with a cgroup, a server.
 fn write_everything(scratch: &Scratch) {
     let times = "warm_up = \"0s\"\nmeasure = \"400ms\"\ninterval = \"100ms\"\n";
     let text = format!(
@@ -39,7 +39,7 @@ fn write_everything(scratch: &Scratch) {
     fs::write(scratch.path().join("all.toml"), text).expect("written");
 }
 
-/// What of `scratch` is left on this machine: mounts, loop devices, processes, files, groups of `marks`.
+/// What `scratch` has left on this machine: mounts, loop devices, processes, files, cgroups of `marks`.
 fn left(scratch: &Scratch, marks: &[String]) -> Vec<String> {
     let here = scratch.path().display().to_string();
     let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
@@ -65,7 +65,7 @@ fn left(scratch: &Scratch, marks: &[String]) -> Vec<String> {
     left
 }
 
-/// Marks of the journals that are there.
+/// Marks of the existing journals.
 fn marks(scratch: &Scratch) -> Vec<String> {
     let journals = fs::read_dir(scratch.state().join("undo")).into_iter().flatten().flatten();
     let mark = |entry: fs::DirEntry| {
@@ -76,7 +76,7 @@ fn marks(scratch: &Scratch) -> Vec<String> {
     journals.filter_map(mark).collect()
 }
 
-/// Kills at random moments over all floors, then one `clean`: nothing is left.
+/// After kills at random moments in every layer, one `clean` must leave nothing.
 #[test]
 fn after_a_kill_at_any_moment_one_clean_leaves_nothing() {
     let test = "kills at random moments";
@@ -118,7 +118,7 @@ fn after_a_kill_at_any_moment_one_clean_leaves_nothing() {
     }
 }
 
-/// Single flipped bits in every file of a run: each is found, or changes no figure.
+/// A single flipped bit in any file of a run must be detected, or change no figure.
 #[test]
 fn flipped_bits_are_found_or_harmless() {
     let (times, seed) = wanted();
@@ -168,8 +168,8 @@ fn all_files(dir: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Studies, profiles, job files and configurations with parts taken out, doubled, exchanged or replaced: each
-/// is refused or runs; none panics, hangs or takes the memory.
+/// Studies, profiles, job files and configurations with parts removed, duplicated, swapped or replaced must
+/// be rejected or run, without a panic, a hang or excessive memory.
 #[test]
 fn malformed_inputs_are_refused_or_run() {
     let (times, seed) = wanted();

@@ -1,5 +1,5 @@
-//! Bad input and poor environments: each a clear message, the next command, its exit code, nothing
-//! left behind.
+//! Bad input and restricted environments: each gives a clear message, the next command, its exit code, and
+//! leaves nothing behind.
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ fn a_wrong_study_is_underlined_with_what_is_allowed() {
     }
 }
 
-/// It ended the whole run, hours later, with a command that did not report it.
+/// Operations that do not fit a modelled drive must be reported before the run, not hours into it.
 #[test]
 fn operations_that_do_not_fit_a_modelled_drive_are_refused_before_the_run() {
     let text = "schema = 2\nname = \"s\"\n[[stack]]\nname = \"m\"\ndevice = \"model:intel-p4800x\"\n\
@@ -57,7 +57,7 @@ fn operations_that_do_not_fit_a_modelled_drive_are_refused_before_the_run() {
     }
 }
 
-/// A setting moved the private server's data, or opened it to others.
+/// A study must not move the private server's data, or open it to others.
 #[test]
 fn settings_name_nothing_that_makes_a_server_private() {
     let scratch = Scratch::new();
@@ -77,7 +77,7 @@ fn settings_name_nothing_that_makes_a_server_private() {
     }
 }
 
-/// A plan that ended well and a run that could not begin.
+/// A plan must list what this machine lacks, or the run cannot begin.
 #[test]
 fn a_plan_says_what_this_machine_lacks() {
     let scratch = Scratch::new();
@@ -149,7 +149,7 @@ fn a_path_without_space_is_told_before_anything_is_written() {
     assert!(stderr(&output).contains("/no/such/place"));
 }
 
-/// ramfs is the one file system on every kernel that refuses O_DIRECT.
+/// ramfs is the only file system of every kernel that rejects O_DIRECT.
 #[test]
 fn a_file_system_without_direct_io_is_told_with_both_ways_out() {
     let scratch = Scratch::new();
@@ -177,7 +177,7 @@ fn a_file_system_without_direct_io_is_told_with_both_ways_out() {
     assert!(text.contains("stack.NAME.directory") && text.contains("direct=false"), "{text}");
 }
 
-/// In containers io_uring is often forbidden; the run must continue with threads and say so.
+/// Containers often forbid io_uring; the run must continue with threads and say so.
 #[test]
 fn without_io_uring_threads_are_used_and_the_result_says_so() {
     let scratch = Scratch::new();
@@ -210,7 +210,7 @@ fn without_io_uring_threads_are_used_and_the_result_says_so() {
     assert!(stdout(&doctor).contains(told), "{}", stdout(&doctor));
 }
 
-/// Makes io_uring_setup fail with EPERM in the child, as container run-times do (seccomp filter).
+/// Makes io_uring_setup fail with EPERM in the child, as container runtimes do (seccomp filter).
 fn forbid_io_uring(command: &mut Command) {
     let instruction =
         |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
@@ -279,7 +279,7 @@ fn refused(scratch: &Scratch, words: &str, reason: &str) {
     assert!(text.contains("refused") && text.contains(reason) && text.contains("help:"), "{text}");
 }
 
-/// The one mistake that cannot be undone is overwriting a disk that holds something.
+/// Overwriting a disk with data on it is the one mistake that cannot be undone.
 #[test]
 fn the_guard_refuses_every_device_that_is_not_free() {
     let scratch = Scratch::new();
@@ -322,7 +322,7 @@ fn the_guard_refuses_every_device_that_is_not_free() {
     }
 
     device_study(&scratch, &disk.device, true);
-    disk.tool("wipefs", &["-a", "-q"]);
+    disk.tool("wipefs", &["-a", "-q", "-f"]);
     disk.tool("mkswap", &[]);
     refused(&scratch, &confirmed, "TYPE=swap");
     if Command::new("swapon").arg(&disk.device).status().is_ok_and(|status| status.success()) {
@@ -334,12 +334,12 @@ fn the_guard_refuses_every_device_that_is_not_free() {
         skip("the_guard_refuses (swap in use)", "swapon on a loop device");
     }
 
-    disk.tool("wipefs", &["-a", "-q"]);
+    disk.tool("wipefs", &["-a", "-q", "-f"]);
     let table = format!("printf ',,L\\n' | sfdisk -q --no-reread --no-tell-kernel {}", disk.device);
     assert!(Command::new("sh").args(["-c", &table]).status().expect("sfdisk").success());
     refused(&scratch, &confirmed, "PTTYPE=dos");
 
-    disk.tool("wipefs", &["-a", "-q"]);
+    disk.tool("wipefs", &["-a", "-q", "-f"]);
     let held = std::fs::OpenOptions::new().read(true).custom_flags_excl().open(&disk.device);
     let held = held.expect("opened exclusively");
     refused(&scratch, &confirmed, "in use");
@@ -358,7 +358,7 @@ impl Exclusive for std::fs::OpenOptions {
     }
 }
 
-/// Who asks for what cannot run must hear why, not that nothing has finished yet.
+/// A run in which nothing can run must give the reasons, not report that nothing has finished yet.
 #[test]
 fn a_study_of_which_nothing_can_run_says_why() {
     let scratch = Scratch::new();

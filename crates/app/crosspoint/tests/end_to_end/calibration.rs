@@ -1,10 +1,10 @@
-//! What a user does with a calibrated host: predictions are of it, of published hosts by name, and never of
-//! two hosts in one run.
+//! A calibrated host as a user sees it: predictions use its own paths, published hosts by name, and never two
+//! hosts in one run.
 
 use crate::support::{Scratch, expect, stderr};
 use serde_json::Value;
 
-/// Deep enough that the thread is the limit.
+/// Deep enough that the thread is the bottleneck.
 const STUDY: &str = r#"
 schema = 1
 name = "thread"
@@ -44,7 +44,7 @@ fn rates(scratch: &Scratch, run: &str) -> Vec<f64> {
     vec![of("here"), of("there")]
 }
 
-/// A prediction of another host than the user's, without a word, is another machine's number.
+/// Predictions must use this host once it is calibrated, with a note for any other host.
 #[test]
 fn predictions_are_of_this_host_once_it_was_measured() {
     let scratch = Scratch::new();
@@ -113,7 +113,7 @@ fn predictions_are_of_this_host_once_it_was_measured() {
     assert_eq!(rates(&scratch, "runs/none"), before);
 }
 
-/// What cannot be calibrated is refused before anything is made, and leaves nothing to undo.
+/// A failed calibration must be refused before anything is created.
 #[test]
 fn a_place_that_is_no_directory_leaves_nothing() {
     let scratch = Scratch::new();

@@ -8,7 +8,7 @@ use std::process::Output;
 use crate::support::{Scratch, expect, stderr, stdout};
 use serde_json::Value;
 
-/// Reads of one at a time on two stacks, in virtual time; `more` goes into the job.
+/// Reads at depth 1 on two stacks, in virtual time; `more` is added to the job.
 fn study(first: &str, second: &str, more: &str) -> String {
     format!(
         "schema = 1\nname = \"pairs\"\nquestion = \"Is b as fast as a?\"\n\
@@ -19,7 +19,7 @@ fn study(first: &str, second: &str, more: &str) -> String {
     )
 }
 
-/// Makes a profile whose requests take `times` as long as those of a cloud volume, and names it.
+/// Writes a profile whose requests take `times` as long as those of a cloud volume; returns its name.
 fn slower(scratch: &Scratch, times: f64) -> String {
     let output = scratch.run("device show aws-gp3 --toml");
     expect(&output, 0);
@@ -39,8 +39,8 @@ fn run(scratch: &Scratch, text: &str, out: &str, more: &str) {
     expect(&scratch.run(format!("run study.toml --out {out} {more}").trim_end()), 0);
 }
 
-/// Makes a run one of the first versions, without sums, so that what is changed in it is no damage; `change`
-/// gets the text of its header.
+/// Turns a run into one of the first versions, without checksums, so that edits are no damage; `change` edits
+/// the text of its header.
 fn unsummed(run: &Path, change: impl Fn(&str) -> String) {
     fs::remove_file(run.join("sums.txt")).expect("sums");
     let header = fs::read_to_string(run.join("run.json")).expect("a header");
@@ -53,8 +53,8 @@ fn document(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// Two runs of one model with other draws: equal, exit code 0, and their difference is no zero that would be
-/// equal whatever the statistics do.
+/// Two runs of one model with different seeds must be equivalent, exit code 0, with a difference that is not
+/// exactly zero.
 #[test]
 fn a_drive_beside_itself_is_equal() {
     let scratch = Scratch::new();
@@ -88,7 +88,7 @@ fn a_drive_beside_itself_is_equal() {
     assert!(stdout(&output).contains("not model error"), "{}", stdout(&output));
 }
 
-/// A drive that takes 8 % longer is found, its size within its interval; the other way round it is better.
+/// A drive that takes 8 % longer must be detected, with its size within the interval; the reverse is better.
 #[test]
 fn a_planted_slowdown_is_found_with_its_size() {
     let scratch = Scratch::new();
@@ -123,7 +123,8 @@ fn too_few_repetitions_tell_nothing() {
     assert!(said.contains("2 of at least 3 repetitions") && said.contains("--repeat 5"), "{said}");
 }
 
-/// Another durability, another stack or nothing in common: refused, with the difference and the next word.
+/// Runs with another durability, another stack or nothing in common must be refused, with the difference and
+/// the next command.
 #[test]
 fn what_is_not_the_same_is_not_compared() {
     let scratch = Scratch::new();
@@ -188,7 +189,7 @@ fn what_is_not_the_same_is_not_compared() {
     expect(&scratch.run("compare before elsewhere --although weather"), 2);
 }
 
-/// A model whose constants changed between the runs is another drive, whatever it is called.
+/// A model whose constants changed between the runs is another drive, even under the same name.
 #[test]
 fn a_model_that_changed_is_not_the_same() {
     let scratch = Scratch::new();
@@ -220,8 +221,8 @@ fn a_page_of_two_runs_has_their_differences() {
     assert!(!page("before").contains("id=\"compare\""));
 }
 
-/// A run that was begun before stacks changed places otherwise must not have its trials' numbers given to
-/// others.
+/// A run started with another order of stacks must not be resumed: its trial numbers would go to other
+/// trials.
 #[test]
 fn a_run_of_another_order_is_not_gone_on_with() {
     let scratch = Scratch::new();
@@ -249,7 +250,7 @@ fn a_run_of_another_order_is_not_gone_on_with() {
     assert!(stderr(&output).contains("another order"), "{}", stderr(&output));
 }
 
-/// Whoever sees a difference of 3 % must see next to it that the machine does 5 % by itself.
+/// A difference of 3 % must be shown next to this machine's noise of 5 %.
 #[test]
 fn this_machine_beside_itself_is_kept_and_shown() {
     let scratch = Scratch::new();
@@ -275,7 +276,7 @@ fn this_machine_beside_itself_is_kept_and_shown() {
     assert!(said.contains("block read rate") && !said.contains("lmdb read rate"), "{said}");
 }
 
-/// What ships is found without the documents, and a name that was mistyped is answered with the one meant.
+/// Shipped studies must be listed without the documents, and a mistyped name must suggest the right one.
 #[test]
 fn studies_are_listed_with_their_question_time_and_needs() {
     let scratch = Scratch::new();

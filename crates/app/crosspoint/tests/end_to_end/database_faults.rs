@@ -1,6 +1,7 @@
-//! Databases whose program, process, disk or limits give way while they are driven.
+//! Databases whose program, process, disk or limits fail during a run.
 //!
-//! Every end here is real: SIGKILL, a full file system, one that is shut down, a device that is too small.
+//! Every failure is real: SIGKILL, a full file system, a file system that is shut down, a device that is too
+//! small.
 
 use std::io::BufReader;
 use std::os::unix::fs::FileExt;
@@ -22,7 +23,7 @@ fn write_study(scratch: &Scratch, engine: &str, stack: &str, keys: &str) {
 }
 
 const VERIFIED: &str = "records = 2000\nvalue_size = \"1000B\"\nverify = true\n";
-/// Each record flushed: a load that can be interrupted.
+/// Flushes each record: a load that can be interrupted.
 const SLOW_LOAD: &str = "records = 4000\nvalue_size = \"1000B\"\nverify = true\nload_batch = 1\n\
                          durability = \"device\"\n";
 
@@ -51,14 +52,14 @@ enum Moment {
     Measuring,
 }
 
-/// Records that a ledger says are loaded.
+/// Records loaded according to a ledger.
 fn loaded(ledger: &Path) -> u64 {
     let mut word = [0; 8];
     let read = std::fs::File::open(ledger).and_then(|file| file.read_exact_at(&mut word, 16));
     read.map_or(0, |()| u64::from_le_bytes(word))
 }
 
-/// The process that hosts the engine for `program`.
+/// The engine process of `program`.
 fn engine_of(program: u32) -> u32 {
     let tasks = std::fs::read_dir(format!("/proc/{program}/task")).expect("its threads").flatten();
     let children = tasks.map(|task| std::fs::read_to_string(task.path().join("children")));
@@ -75,8 +76,8 @@ fn engines(test: &str) -> Vec<&'static str> {
     vec!["lmdb", "sqlite"]
 }
 
-/// What an engine had acknowledged must be there after the program was killed, or the word of durability in
-/// the report is not true; and the run must continue.
+/// Updates acknowledged before the program was killed must survive, or the reported durability is wrong; and
+/// the run must continue.
 #[test]
 fn after_a_kill_of_the_program_the_database_holds_what_was_acknowledged() {
     for engine in engines("a kill of the program") {
@@ -98,7 +99,7 @@ fn after_a_kill_of_the_program_the_database_holds_what_was_acknowledged() {
     }
 }
 
-/// A check that cannot fail would be worth nothing: an acknowledged update that is missing is reported.
+/// A missing acknowledged update must be reported, or the check is worthless.
 #[test]
 fn an_update_that_was_acknowledged_and_is_gone_is_told() {
     let scratch = Scratch::new();
@@ -121,7 +122,7 @@ fn an_update_that_was_acknowledged_and_is_gone_is_told() {
     expect(&scratch.run("clean"), 0);
 }
 
-/// An engine that dies costs its trial, not the run, and its database is looked at.
+/// An engine crash must fail its trial, not the run, and its database must be verified.
 #[test]
 fn after_a_kill_of_the_engine_the_trial_failed_and_the_next_goes_on() {
     for engine in engines("a kill of the engine") {
@@ -150,7 +151,7 @@ fn after_a_kill_of_the_engine_the_trial_failed_and_the_next_goes_on() {
     }
 }
 
-/// What nothing was promised of may be lost, and is counted.
+/// Updates without a durability guarantee may be lost, and are counted.
 #[test]
 fn without_durability_a_kill_may_lose_updates_and_says_how_many() {
     if !engines("without durability").contains(&"rocksdb") {
@@ -179,7 +180,7 @@ fn possible(test: &str) -> bool {
 
 const LARGE: &str = "records = 30000\nvalue_size = \"4000B\"\n";
 
-/// Space that runs out, a map or a device that is too small: the engine's own word, and nothing left behind.
+/// A full disk, a small map or a small device must give the engine's own error, and leave nothing behind.
 #[test]
 fn what_is_too_small_for_the_data_is_a_failure_in_the_engines_words() {
     if !possible("too small") {
@@ -214,8 +215,8 @@ fn mounted_below(place: &Path) -> bool {
     mounts.contains(&place.display().to_string())
 }
 
-/// A disk that goes away under an engine may end its process (a mapped page that cannot be read is a
-/// SIGBUS): the program must live and say so.
+/// A disk that disappears may kill its engine (a mapped page that cannot be read is a SIGBUS): the program
+/// must survive and report it.
 #[test]
 fn a_disk_that_goes_away_under_an_engine_costs_its_trial_only() {
     if !possible("a disk that goes away") {
@@ -245,7 +246,8 @@ fn a_disk_that_goes_away_under_an_engine_costs_its_trial_only() {
     }
 }
 
-/// A machine without the memory controller is refused before a database is made larger than its memory.
+/// A machine without the memory controller must be refused before a database larger than its memory is
+/// created.
 #[test]
 fn a_missing_memory_controller_is_said_with_what_helps() {
     if !possible("no memory controller") {
@@ -273,7 +275,8 @@ fn a_missing_memory_controller_is_said_with_what_helps() {
     assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
 }
 
-/// Without root there is no loop device: said with what helps, not as a permission error from some tool.
+/// Without root there is no loop device: the error must say what helps, not show some tool's permission
+/// error.
 #[test]
 fn without_root_a_file_system_of_its_own_is_refused() {
     if !possible("without root") {

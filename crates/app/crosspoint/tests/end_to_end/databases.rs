@@ -1,4 +1,4 @@
-//! Databases on a file system of their own, under a memory limit, and what a kill leaves of them.
+//! Databases on a file system of their own, under a memory limit, and after a kill.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ fn possible(test: &str) -> bool {
     true
 }
 
-/// What is mounted or attached below `scratch`, and control groups with `mark`.
+/// Mounts and loop devices below `scratch`, and cgroups with `mark`.
 fn left(scratch: &Path, mark: &str) -> Vec<String> {
     let place = scratch.display().to_string();
     let lines = |text: String| text.lines().map(str::to_owned).collect::<Vec<_>>();
@@ -46,7 +46,7 @@ fn left(scratch: &Path, mark: &str) -> Vec<String> {
     left
 }
 
-/// Of a run whose groups went with it.
+/// A run whose cgroups are gone.
 const NO_MARK: &str = "none";
 
 fn figure(scratch: &Scratch, metric: &str) -> f64 {
@@ -58,8 +58,9 @@ fn figure(scratch: &Scratch, metric: &str) -> f64 {
     found.and_then(|one| one["value"].as_f64()).unwrap_or_else(|| panic!("no {metric}"))
 }
 
-/// The two numbers of Symas's load table that no drive changes: LMDB's bytes a record (4130, within 1 %) and
-/// RocksDB's blocks out a record (15.8, with the write-ahead log; within a tenth at this small scale).
+/// Two numbers of Symas's load table that do not depend on the drive: LMDB's bytes per record (4130, within 1
+/// %) and RocksDB's blocks written per record (15.8 with the write-ahead log; within 10 % at this small
+/// scale).
 #[test]
 fn databases_take_what_their_format_says_on_a_fresh_file_system_under_a_memory_limit() {
     if !possible("databases") {
@@ -84,8 +85,8 @@ fn databases_take_what_their_format_says_on_a_fresh_file_system_under_a_memory_l
     }
 }
 
-/// What Symas saw on a raw device and could not explain: written through the map, each record costs a switch
-/// and eight blocks read; written with system calls, neither.
+/// An effect that Symas saw on a raw device without an explanation: written through the map, each record
+/// costs a context switch and eight blocks read; written with system calls, neither.
 #[test]
 fn a_raw_device_is_read_first_when_it_is_written_through_the_map() {
     if !possible("raw device") {
@@ -131,7 +132,7 @@ fn a_raw_device_is_read_first_when_it_is_written_through_the_map() {
     assert_eq!(left(scratch.path(), NO_MARK), Vec::<String>::new());
 }
 
-/// Every workload on every engine: one that does not do what its word says would be compared all the same.
+/// Every workload on every engine: one that does not do what its name says would be compared all the same.
 #[test]
 fn every_workload_runs_on_every_engine() {
     let scratch = Scratch::new();
@@ -181,7 +182,7 @@ fn every_workload_runs_on_every_engine() {
         }
     }
 }
-/// The devices and file systems that users have next to ext4 on a file.
+/// Devices and file systems other than ext4 on a file.
 #[test]
 fn databases_stand_on_a_device_of_the_users_with_and_without_a_file_system() {
     if !possible("a device of the user's") {
@@ -221,7 +222,7 @@ fn databases_stand_on_a_device_of_the_users_with_and_without_a_file_system() {
     }
 }
 
-/// What a file system costs on a device is asked of one device: its stacks take turns on it.
+/// The cost of file systems must be measured on one device: its stacks take turns on it.
 #[test]
 fn stacks_take_turns_on_one_device() {
     if !possible("stacks on one device") {
@@ -262,7 +263,7 @@ fn stacks_take_turns_on_one_device() {
     assert_eq!(left(scratch.path(), NO_MARK).len(), 1, "the test's own loop device");
 }
 
-/// A kill must leave nothing that `clean` does not undo: a mount or a loop device would hold the disk.
+/// `clean` must undo everything that a kill leaves: a mount or a loop device would block the disk.
 #[test]
 fn clean_undoes_the_file_system_and_the_group_of_a_killed_run() {
     if !possible("killed database") {
@@ -282,7 +283,7 @@ fn clean_undoes_the_file_system_and_the_group_of_a_killed_run() {
     assert_eq!(work.count(), 0);
 }
 
-/// A plan that says `none` sends its reader into a refusal.
+/// A plan must say that root is needed; one that says `none` leads to a refusal.
 #[test]
 fn a_plan_says_that_root_is_needed() {
     let scratch = Scratch::new();

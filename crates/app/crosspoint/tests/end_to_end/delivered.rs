@@ -1,4 +1,4 @@
-//! What an attached disk says of itself, compared with clocks that are not its own.
+//! The delivered service times of an attached disk, compared with independent clocks.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::support::{DiskScratch, Scratch, expect, is_root, skip};
 use serde_json::Value;
 
-/// A disk that takes 100 ms for whatever comes.
+/// A disk that takes 100 ms for every request.
 const SLOW: &str = r#"
 schema = 1
 name = "slow"
@@ -20,7 +20,7 @@ copy_time = { value = "1ns", kind = "assumed", source = "a test" }
 fixed_time = { value = "100ms", kind = "assumed", source = "a test" }
 "#;
 
-/// What a disk says that it delivered is judged by it: clients with clocks of their own must have seen it.
+/// The delivered service times must be what clients measure with their own clocks.
 #[test]
 fn what_was_delivered_is_what_clients_saw() {
     if !Path::new("/dev/fuse").exists() || !(is_root() || crate::support::has("fusermount3")) {

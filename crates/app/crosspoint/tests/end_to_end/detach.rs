@@ -1,4 +1,4 @@
-//! What `detach` takes, leaves alone and says: a drive that goes from under a run spoils it in silence.
+//! What `detach` removes, leaves alone and reports: a drive that disappears during a run spoils it silently.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -7,8 +7,8 @@ use std::process::Command;
 use crate::support::disks::{attach, file_of, nothing_left, possible};
 use crate::support::{DiskScratch, Scratch, expect, stderr, stdout};
 
-/// `detach --all`, which a user types to tidy up, took the drives of a run that was going on; and where one
-/// disk was in use it said nothing of those that went.
+/// `detach --all` must not remove the drives of a run in progress, and must list what it removed even if one
+/// disk is in use.
 #[test]
 fn all_that_is_detached_is_what_nobody_uses() {
     if !possible("all_that_is_detached_is_what_nobody_uses") {
@@ -35,7 +35,7 @@ fn all_that_is_detached_is_what_nobody_uses() {
     nothing_left(&scratch);
 }
 
-/// Whoever asks why every request fails must be told of the power that was taken away.
+/// After a simulated power cut, failing requests must be explained by it.
 #[test]
 fn a_power_that_is_gone_is_said() {
     if !possible("a_power_that_is_gone_is_said") {

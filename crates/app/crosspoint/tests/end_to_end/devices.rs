@@ -1,5 +1,5 @@
-//! Block devices in the hands of others: names that are pointed elsewhere, devices stacked with an offset,
-//! media that cannot be read. Every device here is a loop device of the test's own.
+//! Block devices used by others: renamed links, devices stacked with an offset, media with read errors. Every
+//! device here is a loop device of the test's own.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,7 +12,7 @@ use crate::support::{
 
 const BY_ID: &str = "/dev/disk/by-id";
 
-/// A name among the stable ones, gone when dropped.
+/// A link among the stable names; removed when dropped.
 struct Named(PathBuf);
 
 impl Named {
@@ -52,7 +52,7 @@ fn loops(scratch: &Scratch, test: &str, names: [&str; 2], bytes: u64) -> Option<
     Some([one, two])
 }
 
-/// Database trials, one after the other, on `device`.
+/// Consecutive database trials on `device`.
 fn write_databases(scratch: &Scratch, device: &Path, file_system: &str, trials: u32) {
     let text = format!(
         "schema = 1\nname = \"db\"\n[[stack]]\nname = \"d\"\ndevice = \"{}\"\nallow_write = true\n\
@@ -64,7 +64,7 @@ fn write_databases(scratch: &Scratch, device: &Path, file_system: &str, trials: 
     fs::write(scratch.path().join("db.toml"), text).expect("written");
 }
 
-/// What is on a device that nobody named must be there afterwards: its files and its first bytes.
+/// Data on a device that the study did not name must be unchanged: its files and its first bytes.
 struct Precious {
     place: PathBuf,
     device: String,
@@ -102,8 +102,8 @@ fn first_bytes(device: &str) -> Vec<u8> {
     output.stdout
 }
 
-/// A name that is pointed elsewhere in mid-run destroyed a mounted device: with a file system made again
-/// for each trial, and with the device bare.
+/// A link that is changed during a run must not make it destroy a mounted device: with a file system created
+/// for each trial, and with a raw device.
 #[test]
 fn a_name_that_is_pointed_elsewhere_in_mid_run_destroys_nothing() {
     let test = "a name that is pointed elsewhere";
@@ -135,7 +135,7 @@ fn a_name_that_is_pointed_elsewhere_in_mid_run_destroys_nothing() {
     }
 }
 
-/// A loop device at an offset on the target: the kernel lists it as no holder.
+/// A loop device at an offset on the target: the kernel does not list it as a holder.
 #[test]
 fn a_loop_device_stacked_at_an_offset_is_seen() {
     let test = "a stacked loop device";
@@ -161,7 +161,7 @@ fn a_loop_device_stacked_at_an_offset_is_seen() {
     assert!(stderr(&output).contains(&format!("part of {name}")), "{}", stderr(&output));
 }
 
-/// What is mounted through one loop device over a file is on every other over that file.
+/// A file system mounted through one loop device is visible through every other loop device over that file.
 #[test]
 fn a_file_system_under_another_loop_device_over_the_same_file_is_seen() {
     let test = "two loop devices over a file";
@@ -186,7 +186,7 @@ fn a_file_system_under_another_loop_device_over_the_same_file_is_seen() {
     assert!(stderr(&output).contains("its file is also under loop"), "{}", stderr(&output));
 }
 
-/// blkid says of what it cannot read that there is nothing.
+/// blkid reports nothing for a device that it cannot read.
 #[test]
 fn a_device_whose_ends_cannot_be_read_is_not_empty() {
     let test = "a device that cannot be read";
@@ -210,7 +210,7 @@ fn a_device_whose_ends_cannot_be_read_is_not_empty() {
     }
 }
 
-/// After a kill of a run on a bare device LMDB's lock stayed in `/dev` for ever.
+/// A kill of a run on a raw device must not leave LMDB's lock file in `/dev`.
 #[test]
 fn a_kill_of_a_run_on_a_bare_device_leaves_no_lock_beside_it() {
     let test = "a kill on a bare device";

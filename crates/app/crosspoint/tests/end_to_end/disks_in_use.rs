@@ -8,7 +8,7 @@ use crate::support::disks::{attach, file_of, nothing_left, possible};
 use crate::support::{DiskScratch, Scratch, expect, has, is_root, sh, skip, stderr, stdout};
 use serde_json::Value;
 
-/// A mount of a device in a namespace of its own, for as long as it lives.
+/// A mount of a device in its own namespace, until dropped.
 struct ElsewhereMounted(Child);
 
 impl ElsewhereMounted {
@@ -34,7 +34,7 @@ impl Drop for ElsewhereMounted {
     }
 }
 
-/// A device that is marked to go goes as soon as its user has gone, whatever was refused.
+/// A device marked for detaching is detached as soon as its user is gone, even after an error.
 fn stays(scratch: &DiskScratch, file: &Path, device: &str, by: &str) {
     let output = scratch.run(&format!("detach {}", file.display()));
     expect(&output, 4);
@@ -43,7 +43,7 @@ fn stays(scratch: &DiskScratch, file: &Path, device: &str, by: &str) {
     assert_eq!(fs::read_to_string(mark).expect("it is there").trim(), "0", "{by}");
 }
 
-/// A refused detach took the device away later, from under swap or a mount that nobody had seen.
+/// A refused detach must not remove the device later from under swap or an unseen mount.
 #[test]
 fn what_the_kernel_holds_stays_attached() {
     let test = "what_the_kernel_holds_stays_attached";
@@ -147,7 +147,7 @@ tables = 1
 rows = 500
 "#;
 
-/// One drive that this machine is too slow for ended a run of forty trials at its second.
+/// A drive that this machine is too slow for must not end a run of forty trials at its second.
 #[test]
 fn a_drive_that_cannot_be_attached_fails_its_own_trials_alone() {
     if !possible("a_drive_that_cannot_be_attached_fails_its_own_trials_alone") {

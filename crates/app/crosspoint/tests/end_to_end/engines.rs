@@ -1,8 +1,9 @@
-//! An engine is one crate and one line of the list of engines: the skeleton is found wherever engines are.
+//! An engine is one crate and one line in the list of engines: the skeleton must be found wherever engines
+//! are listed.
 
 use crate::support::{Scratch, stdout};
 
-/// Whoever adds an engine would otherwise have to find every list that names engines.
+/// Otherwise, adding an engine means finding every list that names engines.
 #[test]
 fn an_engine_of_one_crate_and_one_line_is_found_everywhere() {
     let scratch = Scratch::new();

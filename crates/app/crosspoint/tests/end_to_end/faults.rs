@@ -1,7 +1,7 @@
-//! Targets that fail, fill up, go away or lose data while they are measured.
+//! Targets that fail, fill up, disappear or lose data during a measurement.
 //!
-//! Every target here is real and made by the test: loop devices over files that are too short or on a
-//! full file system, a file system that is shut down under its file.
+//! Every target is real and made by the test: loop devices over files that are too short or on a full file
+//! system, a file system that is shut down.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -13,7 +13,7 @@ use crate::support::{
     stdout,
 };
 
-/// A study of one experiment on `device`; `keys` are those of its block table.
+/// A study of one experiment on `device`; `keys` are those of its job table.
 fn write_study(scratch: &Scratch, device: &str, measure: &str, keys: &str) {
     let allow = if device == "file" { "" } else { "allow_write = true\n" };
     let text = format!(
@@ -48,7 +48,7 @@ fn failure(scratch: &Scratch) -> String {
     document["failure"].as_str().expect("words").to_owned()
 }
 
-/// A device whose medium ends early must not look fast.
+/// A device with a medium that ends early must not look fast.
 #[test]
 fn reads_past_the_end_of_the_medium_are_failures_with_their_place() {
     let scratch = Scratch::new();
@@ -70,7 +70,7 @@ fn reads_past_the_end_of_the_medium_are_failures_with_their_place() {
     assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
 }
 
-/// A full medium must end the trial with the kernel's own word.
+/// A full medium must end the trial with the kernel's own error.
 #[test]
 fn a_full_medium_is_a_failure() {
     let scratch = Scratch::new();
@@ -99,8 +99,8 @@ fn a_full_medium_is_a_failure() {
     assert!(sh(&format!("umount {}", small.display())));
 }
 
-/// The device under a file system goes away in the middle of a trial: what was measured is kept, the
-/// trial is marked, nothing stays behind once the file system is gone.
+/// A device that disappears under its file system during a trial: measurements must be kept, the trial
+/// marked, and nothing left behind.
 #[test]
 fn a_device_that_goes_away_mid_run_costs_its_trial_only() {
     let scratch = Scratch::new();
@@ -127,7 +127,7 @@ fn a_device_that_goes_away_mid_run_costs_its_trial_only() {
 
 const VERIFIED: &str = "read_share = \"50%\"\nqueue_depth = 8\nverify = true";
 
-/// Data that was acknowledged before a kill must be there afterwards, and the next run must look.
+/// Acknowledged data must survive a kill, and the next run must verify it.
 #[test]
 fn verification_goes_on_across_a_kill() {
     let scratch = Scratch::new();
@@ -178,7 +178,7 @@ fn a_verified_run_says_what_it_checked() {
     assert_eq!(ledgers, 0, "the ledger of a whole trial is not kept");
 }
 
-/// A trial that is killed after a day must not lose the day. Block, LMDB: in this process and in another.
+/// A long trial that is killed must keep its measurements. Block, LMDB: in this process and in another.
 #[test]
 fn a_long_trial_that_is_killed_keeps_all_but_its_last_seconds() {
     let load = [

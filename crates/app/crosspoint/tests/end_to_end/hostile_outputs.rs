@@ -14,7 +14,7 @@ fn make_fifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo").success());
 }
 
-/// `run --resume` wrote the report through a link over any file, and onto block devices, with exit code 0.
+/// `run --resume` must not write the report through a link, or onto a block device.
 #[test]
 fn a_resumed_run_writes_through_no_link_at_any_of_its_files() {
     let scratch = Scratch::new();
@@ -72,7 +72,7 @@ fn a_resumed_run_writes_through_no_link_at_any_of_its_files() {
     expect(&scratch.run("run --resume run --progress none"), 0);
 }
 
-/// The joint report of a search went the same way.
+/// The same for the joint report of a search.
 #[test]
 fn the_page_of_an_act_search_is_written_through_no_link() {
     let scratch = Scratch::new();
@@ -92,7 +92,7 @@ fn the_page_of_an_act_search_is_written_through_no_link() {
     assert_eq!(fs::read_to_string(scratch.path().join("a.conf")).expect("mine"), config);
 }
 
-/// Commands that write where the user says, each with an output `OUT`.
+/// Commands that write to a path of the user's, each with an output `OUT`.
 const WRITERS: [&str; 7] = [
     "report run -o OUT --force",
     "figures run -o OUT --format csv --force",
@@ -112,7 +112,8 @@ fn write_inputs(scratch: &Scratch) {
     fs::write(scratch.path().join("a.conf"), config).expect("written");
 }
 
-/// A disk's first megabyte was a report, with exit code 0 and without `--force`.
+/// Outputs must be regular files: a report was once written to a disk, with exit code 0 and without
+/// `--force`.
 #[test]
 fn no_command_writes_onto_anything_but_a_regular_file() {
     let scratch = Scratch::new();
@@ -158,7 +159,7 @@ fn no_command_writes_onto_anything_but_a_regular_file() {
     expect(&scratch.run("figures run"), 0);
 }
 
-/// `man` overwrote files and followed links in a directory of another user.
+/// Outputs in another user's directory must be refused: `man` followed links there.
 #[test]
 fn outputs_in_a_directory_of_another_user_are_refused() {
     let test = "directories of other users";
@@ -207,7 +208,7 @@ fn outputs_in_a_directory_of_another_user_are_refused() {
     assert_eq!((entries("theirs"), entries("open"), entries("mine")), (1, 0, 0));
 }
 
-/// A page that another user had put in place, with a right checksum, kept its owner's set-user-id bits.
+/// Replacing another user's page must not keep its owner and set-user-id bits.
 #[test]
 fn a_file_of_another_user_is_not_replaced_and_no_bits_are_taken_over() {
     if !is_root() {
@@ -232,7 +233,7 @@ fn a_file_of_another_user_is_not_replaced_and_no_bits_are_taken_over() {
     assert_eq!(fs::read(&page).expect("a page"), before);
 }
 
-/// A refused command made directories among the trials of a run, which could not be read afterwards.
+/// A refused command must not create directories among the trials of a run.
 #[test]
 fn nothing_is_made_in_a_run_folder_of_another_run() {
     let scratch = Scratch::new();
@@ -262,7 +263,7 @@ fn nothing_is_made_in_a_run_folder_of_another_run() {
     assert_eq!(fs::read_dir(scratch.path().join("empty")).expect("it").count(), 0);
 }
 
-/// What one job includes was replaced by the study of another before it was read.
+/// An included study must be read before another job replaces it.
 #[test]
 fn no_import_replaces_what_another_includes() {
     let scratch = Scratch::new();
@@ -278,7 +279,7 @@ fn no_import_replaces_what_another_includes() {
     assert_eq!(fs::read_to_string(scratch.path().join("b.toml")).expect("it"), "bs=4k\n");
 }
 
-/// Results that are equal replace nothing, and stdout takes any of them.
+/// Identical results replace nothing, and stdout accepts any of them.
 #[test]
 fn equal_results_and_stdout_are_no_conflict() {
     let scratch = Scratch::new();
@@ -295,7 +296,7 @@ fn equal_results_and_stdout_are_no_conflict() {
     expect(&scratch.run("run --resume nowhere"), 2);
 }
 
-/// Manual pages are replaced as every other result: ours if unedited, no links.
+/// Manual pages are replaced like every other result: only unedited ones of ours, no links.
 #[test]
 fn manual_pages_replace_only_what_was_not_edited() {
     let scratch = Scratch::new();
@@ -316,7 +317,7 @@ fn manual_pages_replace_only_what_was_not_edited() {
     assert_eq!(fs::read_to_string(scratch.path().join("victim")).expect("mine"), "mine");
 }
 
-/// A page with notes of the user's was replaced without a word.
+/// A page with the user's notes must not be replaced silently.
 #[test]
 fn a_report_that_was_edited_is_kept_when_its_run_is_resumed() {
     let scratch = Scratch::new();
@@ -332,7 +333,7 @@ fn a_report_that_was_edited_is_kept_when_its_run_is_resumed() {
     assert!(!fs::read_to_string(&page).expect("a page").contains("<p>mine"));
 }
 
-/// A folder without a run stayed when the state directory could not be made.
+/// A failed run must not leave an empty run folder if the state directory cannot be created.
 #[test]
 fn no_folder_is_left_when_the_state_directory_cannot_be_made() {
     let scratch = Scratch::new();
@@ -351,7 +352,7 @@ fn no_folder_is_left_when_the_state_directory_cannot_be_made() {
     }
 }
 
-/// `import` showed a line of any file that it was made to include.
+/// The error of an include must not show lines of the included file.
 #[test]
 fn an_include_shows_no_line_of_the_file() {
     let scratch = Scratch::new();
@@ -380,7 +381,7 @@ fn an_include_shows_no_line_of_the_file() {
     assert!(said.contains("line 4: include secret: line 1"), "{said}");
 }
 
-/// A drive that cannot be served: its process waited for requests, and its parent for it.
+/// A drive that cannot be served: its process and its parent must not wait for each other.
 #[test]
 fn a_drive_server_without_a_drive_ends() {
     let scratch = Scratch::new();
@@ -404,8 +405,7 @@ fn a_drive_server_without_a_drive_ends() {
     drop(input);
 }
 
-/// Killed while its file system was mounted, the process stayed and its parent waited until `clean`: what
-/// served the drive had gone, and the mount waited for the drive.
+/// A server killed while its file system is being mounted must not leave its parent waiting.
 #[test]
 fn power_cuts_that_are_killed_during_a_mount_end() {
     let test = "power-cuts killed during a mount";

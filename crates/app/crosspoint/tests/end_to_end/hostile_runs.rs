@@ -1,5 +1,5 @@
 //! Runs that claim more than they hold, and runs that hold less than they list: memory is bounded, and
-//! nothing is read as whole that is not. A few of each by default; `scripts/attack` repeats them with more.
+//! incomplete data is rejected. A few of each by default; `scripts/attack` repeats them with more.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use crate::support::runs::{finished_run, sign, trial_folders};
 use crate::support::{Scratch, expect, stderr, stdout};
 
-/// A report of 6 GB was read to see whether it was ours.
+/// Recognizing our own report must not read a 6 GB file.
 #[test]
 fn an_old_report_is_not_read_whole() {
     let scratch = Scratch::new();
@@ -23,7 +23,7 @@ fn an_old_report_is_not_read_whole() {
     assert!(peak < 300 << 20, "{} MiB", peak >> 20);
 }
 
-/// Runs the program; gives the most memory that it had resident, bytes.
+/// Runs the program; returns its largest resident set, bytes.
 fn peak_memory(scratch: &Scratch, words: &str) -> (u64, Output) {
     let list = scratch.path().join("peak");
     let mut command = Command::new("/usr/bin/env");
@@ -42,7 +42,7 @@ const PEAK: &str = "import os, resource, subprocess, sys\n\
     open(sys.argv[1], 'w').write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))\n\
     sys.exit(code)";
 
-/// A log whose only line has a histogram that claims `length` bytes, deflated.
+/// A log with one line: a deflated histogram that claims `length` bytes.
 fn forged_log(log: &str, length: u32) -> String {
     use base64::Engine as _;
     let mut plain = 0x1c84_9313_u32.to_be_bytes().to_vec();
@@ -74,7 +74,7 @@ fn forged_log(log: &str, length: u32) -> String {
 /// Kinds of hostile runs.
 const KINDS: usize = 11;
 
-/// Runs with a length in a binary field, or a document, that is far beyond what it holds, under right sums.
+/// Runs with a length in a binary field, or a document, far beyond its contents, under valid checksums.
 fn hostile_runs(scratch: &Scratch, count: usize) -> Vec<(String, &'static str)> {
     let source = scratch.path().join("run");
     let trial = trial_folders(&source)[0].clone();
@@ -149,7 +149,7 @@ fn copy(from: &Path, to: &Path) {
     each_file(from, to, &|from, to| assert!(fs::copy(from, to).is_ok()));
 }
 
-/// The same files under other names: two hundred runs of 180 MB take no room.
+/// The same files under other names: two hundred runs of 180 MB take no space.
 fn link(from: &Path, to: &Path) {
     each_file(from, to, &|from, to| fs::hard_link(from, to).expect("linked"));
 }
@@ -166,7 +166,7 @@ fn each_file(from: &Path, to: &Path, place: &dyn Fn(&Path, &Path)) {
     }
 }
 
-/// 3.7 KB of a run cost `figures` 4.1 GB, and five requests to `serve` 20.5 GB.
+/// A small hostile run must not make `figures` or `serve` use gigabytes: 3.7 KB once cost 4.1 GB.
 #[test]
 fn hostile_runs_take_little_memory() {
     const MOST: u64 = 300 << 20;
@@ -210,7 +210,7 @@ fn hostile_runs_take_little_memory() {
     serve_in_little_memory(&scratch, MOST);
 }
 
-/// Packs a folder as `bundle` does, with right sums, whatever is in it.
+/// Packs a folder as `bundle` does, with valid checksums, whatever is in it.
 fn pack(folder: &Path, output: &Path) {
     use sha2::Digest as _;
     let mut files = Vec::new();
@@ -238,7 +238,7 @@ fn pack(folder: &Path, output: &Path) {
     gzip.finish().expect("packed");
 }
 
-/// Files of a run folder that a bundle has.
+/// Files of a run folder that belong in a bundle.
 fn list(folder: &Path, below: &str, files: &mut Vec<String>) {
     for entry in fs::read_dir(folder.join(below)).expect("it reads").flatten() {
         let name = format!("{below}{}", entry.file_name().to_string_lossy());
@@ -289,7 +289,7 @@ fn serve_in_little_memory(scratch: &Scratch, most: u64) {
     assert!(kib << 10 < most, "{} MiB", kib >> 10);
 }
 
-/// 21 of 28 rows came with exit code 0 when trial folders were missing.
+/// Missing trial folders must be an error: 21 of 28 rows once came with exit code 0.
 #[test]
 fn a_missing_trial_is_damage_everywhere() {
     let scratch = Scratch::new();
@@ -343,7 +343,7 @@ fn a_missing_trial_is_damage_everywhere() {
     expect(&scratch.run("figures --skip-damaged run"), 7);
 }
 
-/// A run that was measured could not be read: its resolved study was longer than one may be.
+/// A run whose study is too long to be read back must not begin.
 #[test]
 fn what_could_not_be_read_again_is_not_begun() {
     let scratch = Scratch::new();
@@ -361,7 +361,7 @@ fn what_could_not_be_read_again_is_not_begun() {
     assert!(!scratch.path().join("long").exists());
 }
 
-/// Documents that are small and take a gigabyte to parse, and a bundle of directories without end.
+/// Small documents that take a gigabyte to parse, and a bundle of endless directories.
 #[test]
 fn small_documents_that_parse_to_much_are_refused() {
     const MOST: u64 = 300 << 20;

@@ -1,14 +1,14 @@
-//! Job files of fio and configurations of ACT as their users have them.
+//! fio job files and ACT configurations as users have them.
 
 use std::fs;
 use std::path::Path;
 
 use crate::support::{Scratch, expect, skip, stderr, stdout};
 
-/// Where distributions put fio's own examples.
+/// Where distributions install fio's own examples.
 const EXAMPLES: &str = "/usr/share/doc/fio/examples";
 
-/// Ten of these made the program panic.
+/// None of these may make the program panic.
 #[test]
 fn every_example_of_fio_is_imported_or_refused_with_its_reason() {
     if !Path::new(EXAMPLES).is_dir() {
@@ -83,7 +83,7 @@ fn a_folder_of_jobs_becomes_a_folder_of_studies() {
 const ACT: &str = "device-names: /dev/a,/dev/b\ntest-duration-sec: 10\nread-reqs-per-sec: 4000\n\
                    write-reqs-per-sec: 2000\n";
 
-/// The load of a file for two drives on one drive gave half its rating.
+/// A load for two drives must be shared out, or refused: run on one drive it gave half its rating.
 #[test]
 fn an_act_file_for_several_drives_has_its_load_shared_or_is_refused() {
     let scratch = Scratch::new();
@@ -106,7 +106,7 @@ fn an_act_file_for_several_drives_has_its_load_shared_or_is_refused() {
     );
 }
 
-/// The second test's log was refused because the first one's was there.
+/// One log must hold all tests of a call.
 #[test]
 fn one_log_holds_all_tests_of_a_call() {
     let scratch = Scratch::new();

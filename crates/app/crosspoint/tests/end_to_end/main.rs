@@ -1,4 +1,4 @@
-//! The program as its users run it. One binary: each would link everything once more.
+//! The program as its users run it. One test binary, to link only once.
 
 mod attach;
 mod attack;

@@ -1,9 +1,9 @@
-//! What a user does with device models: fit one to a device, and hold a published study next to it.
+//! Device models as a user sees them: fit one to a device, and compare with a published study.
 
 use crate::support::{Scratch, expect};
 use serde_json::Value;
 
-/// Ten minutes of measuring would end in a file that cannot be written.
+/// A fit whose output cannot be written must fail before ten minutes of measuring.
 #[test]
 fn a_fit_that_cannot_be_kept_is_refused_before_anything_is_measured() {
     let scratch = Scratch::new();
@@ -25,8 +25,8 @@ fn a_fit_that_cannot_be_kept_is_refused_before_anything_is_measured() {
     assert_eq!(kept, "a user's file");
 }
 
-/// A fit that does not come back to what was measured would predict another device. Measured here is a
-/// model, so that nothing depends on the machine.
+/// A fit that does not reproduce the measurements would predict another device. The measured device is a
+/// model, so the test does not depend on the machine.
 #[test]
 fn a_profile_is_fitted_tested_and_usable() {
     let scratch = Scratch::new();
@@ -98,7 +98,7 @@ fn a_run_of_another_study_fits_nothing_and_leaves_nothing() {
     assert!(!scratch.path().join("none.toml").exists());
 }
 
-/// A reader of the publication must find each of its numbers, as printed, next to ours.
+/// Each number of the publication must be found, as printed, next to ours.
 #[test]
 fn a_published_study_stands_beside_ours() {
     let scratch = Scratch::new();
@@ -128,7 +128,7 @@ fn a_published_study_stands_beside_ours() {
     }
 }
 
-/// Keys of modelled hosts on a real device would be ignored in silence.
+/// Keys of modelled hosts must not be ignored silently on a real device.
 #[test]
 fn model_keys_are_for_models_and_names_are_checked() {
     let scratch = Scratch::new();
@@ -160,8 +160,8 @@ fn figure(
     found.and_then(|figure| figure["value"].as_f64()).expect("a figure")
 }
 
-/// What a commit costs is what a database chooses a drive for: a drive that loses its buffer with the power
-/// pays for each flush, one that does not pays a command, and groups share the price.
+/// The cost of a commit decides which drive suits a database: a drive without power-loss protection pays for
+/// each flush, one with it pays a command, and group commits share the cost.
 #[test]
 fn group_commit_is_predicted_by_what_a_drive_keeps_over_a_power_cut() {
     let scratch = Scratch::new();
@@ -203,7 +203,8 @@ fn group_commit_is_predicted_by_what_a_drive_keeps_over_a_power_cut() {
     assert!(said.contains("`write_cache`"), "{said}");
 }
 
-/// ACT opens devices with O_DSYNC unless the file says not to; a rating without it is that of another drive.
+/// ACT opens devices with O_DSYNC unless the file says otherwise; a rating without it is that of another
+/// drive.
 #[test]
 fn act_rates_what_is_on_the_medium() {
     let scratch = Scratch::new();

@@ -1,12 +1,12 @@
-//! What lies on a drive of ours that is a model is never called measured.
+//! Results on an attached model must never be called measured.
 
 use std::path::Path;
 
 use crate::support::{DiskScratch, Scratch, expect, is_root, sh, skip, stderr};
 use serde_json::Value;
 
-/// A study of what lies on a modelled drive would call its figures measured: on the drive's own directory, on
-/// a loop device over it, and on what is mounted from that.
+/// A study on a modelled drive must not call its figures measured: in its directory, on a loop device over
+/// it, or on a file system mounted from that.
 #[test]
 fn what_lies_on_a_model_is_not_measured() {
     if let Err(attach::Missing { reason: missing, .. }) = attach::available() {

@@ -1,5 +1,5 @@
-//! What the program writes where the user points: never over what it did not make, never lost in silence,
-//! never a way into a terminal or a spreadsheet.
+//! Output files: never overwrite what we did not make, never lose data silently, never inject into a terminal
+//! or a spreadsheet.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Scratch, expect, stderr, stdout, study};
 
-/// A run of predictions: quick, and the same each time.
+/// A run of predictions: quick and deterministic.
 fn virtual_run(scratch: &Scratch) {
     expect(&scratch.run(&format!("run {} --out run", study("virtual"))), 0);
 }
 
-/// `--out .` overwrote the user's study and report.
+/// `--out .` must not overwrite the user's study and report.
 #[test]
 fn a_run_folder_is_one_that_we_made() {
     let scratch = Scratch::new();
@@ -56,7 +56,7 @@ fn results_replace_only_what_carries_our_mark() {
     assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
 }
 
-/// 246 kB were lost with exit code 0.
+/// A result that cannot be written completely must be an error.
 #[test]
 fn a_result_that_cannot_be_written_is_a_failure() {
     let scratch = Scratch::new();
@@ -113,7 +113,7 @@ fn titles_hold_no_control_characters_and_cells_no_formulas() {
     assert!(!stderr(&output).contains('\u{1b}'), "{:?}", stderr(&output));
 }
 
-/// What a slip, a bug or malice can make large is refused at once, in little memory and few words.
+/// Oversized input must be rejected at once, with little memory and a short message.
 #[test]
 fn what_is_far_too_large_is_refused_in_a_second_and_little_memory() {
     let scratch = Scratch::new();
@@ -185,7 +185,7 @@ fn what_is_far_too_large_is_refused_in_a_second_and_little_memory() {
     }
 }
 
-/// Every file of a run is under a checksum: no flipped bit becomes a figure.
+/// Every file of a run has a checksum: a flipped bit must not become a figure.
 #[test]
 fn a_flipped_bit_in_any_file_of_a_run_is_found() {
     let scratch = Scratch::new();
@@ -235,8 +235,7 @@ fn a_flipped_bit_in_any_file_of_a_run_is_found() {
     expect(&scratch.run("figures run"), 7);
 }
 
-/// A bundle that passes though something in it is another is no evidence; one that differs each time is none
-/// either.
+/// A bundle must be rejected if anything in it differs, and bundling twice must give the same bytes.
 #[test]
 fn a_bundle_is_made_again_byte_for_byte_and_a_changed_one_is_found() {
     let scratch = Scratch::new();
@@ -286,7 +285,7 @@ fn a_bundle_is_made_again_byte_for_byte_and_a_changed_one_is_found() {
     }
 }
 
-/// A limit that is missed without a word in the exit code lets a slow drive through.
+/// A missed objective must show in the exit code, or a script accepts a slow drive.
 #[test]
 fn a_missed_objective_ends_with_its_own_code() {
     let scratch = Scratch::new();

@@ -1,11 +1,11 @@
-//! What is packed must be what is installed: programs that run, manual pages, completions, studies.
+//! Packages must contain what is installed: working programs, manual pages, completions, studies.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::{Scratch, expect, has, skip, stdout};
 
-/// The only file with that ending.
+/// The only file with that extension.
 fn only(folder: &Path, ending: &str) -> PathBuf {
     let entries = std::fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.path());
     let found: Vec<PathBuf> =

@@ -1,5 +1,5 @@
-//! Faults on command: an attached disk does what its plan says, and databases lose nothing by power cuts that
-//! the disk did not lie about.
+//! Fault injection: an attached disk follows its fault file, and databases survive power cuts on an honest
+//! disk.
 
 use std::fs::{File, OpenOptions};
 use std::io::BufRead;
@@ -32,7 +32,7 @@ fn nothing_left(scratch: &Scratch) {
     assert!(!loops.into_iter().any(backed), "a loop device is still there");
 }
 
-/// Attaches with the store `kept.img`; gives the disk's file.
+/// Attaches with the store `kept.img`; returns the disk's file.
 fn attach(scratch: &Scratch, words: &str) -> PathBuf {
     let output = scratch
         .run(&format!("attach intel-s3520 --scale 10 --size 16MiB --store kept.img --json{words}"));
@@ -46,7 +46,7 @@ fn opened(path: &Path) -> File {
     options.read(true).write(true).custom_flags(libc::O_DIRECT).open(path).expect("opened")
 }
 
-/// A block for I/O past the page cache.
+/// A block for direct I/O.
 #[repr(align(4096))]
 struct Block([u8; 4096]);
 
@@ -80,7 +80,7 @@ kind = "power_cut"
 write = 37
 "#;
 
-/// Error handling that is tested on a disk that does not fail is not tested.
+/// Error handling must be tested on a disk that fails.
 #[test]
 fn a_disk_does_what_its_plan_of_faults_says() {
     let test = "a_disk_does_what_its_plan_of_faults_says";
@@ -136,11 +136,11 @@ fn a_disk_does_what_its_plan_of_faults_says() {
     nothing_left(&scratch);
 }
 
-/// Seeds of cuts under a drive that lies.
+/// Seeds of power cuts under a drive that ignores flushes.
 const LYING_TRIES: u32 = 12;
 
-/// Whether `records not as ...: 12, in ...` or `3 of 40 acknowledged rows ...` speaks of fewer than
-/// all.
+/// Whether a message such as `records not as ...: 12, in ...` or `3 of 40 acknowledged rows ...` reports
+/// fewer than all.
 fn lost_in_part(said: &Value) -> bool {
     let words: Vec<u64> = said
         .as_str()
@@ -152,7 +152,7 @@ fn lost_in_part(said: &Value) -> bool {
     words.first().is_some_and(|lost| *lost < words.get(1).copied().unwrap_or(500))
 }
 
-/// Cuts the power under an engine; the drive honours flushes first, and lies then.
+/// Power cuts under an engine; first the drive honours flushes, then it ignores them.
 fn cut(engine: &str, cuts: u32) {
     let scratch = DiskScratch(Scratch::new());
     let honest = format!("power-cuts {engine} --cuts {cuts} --json");
@@ -216,7 +216,7 @@ fn rocksdb_keeps_what_it_acknowledged() {
     cut("rocksdb", 4);
 }
 
-/// A drive of our own in the middle of a cut must not stay on a user's machine.
+/// A kill in the middle of a power cut must not leave the drive behind.
 #[test]
 fn a_killed_run_of_power_cuts_is_cleaned() {
     let test = "a_killed_run_of_power_cuts_is_cleaned";

@@ -1,4 +1,4 @@
-//! A target that io_uring can only serve with worker threads: that must be seen, and said.
+//! A target that io_uring serves with worker threads: their CPU must be counted, with a note.
 
 use crate::support::{Scratch, expect, is_root, skip, stderr};
 
@@ -28,7 +28,7 @@ impl Drop for Zram {
     }
 }
 
-/// fio counts no CPU of such threads and says nothing of them.
+/// fio does not count the CPU of such threads.
 #[test]
 fn requests_that_worker_threads_carry_out_are_told() {
     if !is_root() {

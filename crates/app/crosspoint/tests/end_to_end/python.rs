@@ -1,4 +1,4 @@
-//! The package for notebooks against this program: what a notebook shows must be what the report says.
+//! The Python package for notebooks against this program: notebooks must show the report's figures.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -28,7 +28,7 @@ fn the_package_reads_figures_series_and_histograms_as_they_are() {
     assert!(stderr(&tests).contains("Ran 7 tests"), "{}", stderr(&tests));
 }
 
-/// A file for other programs that is half text, or goes to a terminal, helps nobody.
+/// A table for other programs must be complete, and not go to a terminal.
 #[test]
 fn series_and_histograms_are_written_in_every_form() {
     let scratch = Scratch::new();

@@ -1,5 +1,5 @@
-//! Jobs in one line, end to end: what fio users type must run as they mean it, and be a study that can be
-//! kept.
+//! One-line jobs, end to end: options of fio users must have fio's meaning, and the job must be a study that
+//! can be saved.
 
 use std::fs;
 
@@ -41,7 +41,7 @@ fn a_database_runs_in_one_line() {
     assert!(stdout(&output).contains("read on target (measured): "), "{}", stdout(&output));
 }
 
-/// An option that is ignored has measured something else than was asked.
+/// An ignored option means that something else was measured.
 #[test]
 fn options_that_do_not_belong_are_refused() {
     let scratch = Scratch::new();

@@ -9,7 +9,7 @@ fn document(name: &str) -> String {
     std::fs::read_to_string(path).expect("the document exists")
 }
 
-/// The examples in TOML of a document.
+/// The TOML examples of a document.
 fn examples(name: &str) -> Vec<String> {
     let text = document(name);
     let examples = text.split("```toml").skip(1).filter_map(|rest| rest.split("```").next());
@@ -22,7 +22,7 @@ fn commands(text: &str) -> Vec<String> {
     parts.map(str::to_owned).filter(|part| !part.contains('\n')).collect()
 }
 
-/// A page of the site that is in no list is found by nobody.
+/// A page of the site must be in its table of contents.
 #[test]
 fn every_document_is_in_the_site() {
     let (summary, folder) = (document("docs/SUMMARY.md"), "../../../docs");
@@ -34,7 +34,7 @@ fn every_document_is_in_the_site() {
     }
 }
 
-/// Whether the engine of a one-line job is not here; says so.
+/// Whether the engine of a one-line job is missing; reports it as skipped.
 fn is_missing(command: &str, there: &[&str]) -> bool {
     let missing = ["rocksdb", "mariadb"].into_iter().find(|engine| {
         command.starts_with(&format!("crosspoint run {engine}")) && !there.contains(engine)
@@ -43,7 +43,7 @@ fn is_missing(command: &str, there: &[&str]) -> bool {
     missing.is_some()
 }
 
-/// Runs every command of a document; how many there were.
+/// Runs every command of a document; returns their number.
 fn run_commands_of(name: &str) -> u32 {
     let scratch = DiskScratch(Scratch::new());
     let text = document(name);
@@ -79,7 +79,7 @@ fn run_commands_of(name: &str) -> u32 {
     tried
 }
 
-/// Makes the runs and files that the commands of a document name.
+/// Creates the runs and files that the commands of a document name.
 fn prepare(scratch: &DiskScratch, text: &str, tiny: &str) {
     let write = |name: &str, text: &str| {
         std::fs::write(scratch.path().join(name), text).expect("written");
@@ -109,8 +109,8 @@ fn prepare(scratch: &DiskScratch, text: &str, tiny: &str) {
     }
 }
 
-/// The words of a command: what stands for something of the user's becomes something of this test's. The
-/// quickstart itself takes a minute and a half and is run by `make demo`; a published study is made short.
+/// The arguments of a command, with placeholders replaced by this test's paths. The quickstart itself takes a
+/// minute and a half and is run by `make demo`; a published study is shortened.
 fn words_of(command: &str, place: &str, tiny: &str) -> String {
     let short = "--set experiment.*.interval=10ms --set experiment.*.duration=50ms";
     command
@@ -163,7 +163,7 @@ fn the_two_commands_are_targets() {
     }
 }
 
-/// The studies in the format's documentation must be some.
+/// The examples in the documentation of the study format must be valid studies.
 #[test]
 fn the_example_studies_are_studies() {
     let trials = |text: &String| {

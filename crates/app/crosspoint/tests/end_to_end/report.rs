@@ -1,4 +1,5 @@
-//! The report as a file and in a real browser: self-contained, small, drawn, quiet, on every screen.
+//! The report as a file and in a real browser: self-contained, small, drawn, without errors, on every screen
+//! size.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ fn page(scratch: &Scratch) -> PathBuf {
     scratch.path().join("report.html")
 }
 
-/// A report that fetches something would not open on a plane, and would tell others who reads it.
+/// A report that loads remote resources would not open offline, and would reveal its readers.
 #[test]
 fn the_page_is_small_and_names_no_address() {
     let scratch = Scratch::new();
@@ -124,8 +125,8 @@ impl Drop for Browser {
     }
 }
 
-/// Pixels of each canvas, between its axis and the names at its right, that are a line: of a colour, or as
-/// dark as ink. Nothing drawn means a blank report.
+/// Pixels of each canvas, between its axis and the labels on the right, that belong to a line: coloured, or
+/// as dark as ink. None means a blank chart.
 const DRAWN: &str = "
     const ratio = devicePixelRatio || 1;
     const right = innerWidth < 640 ? 92 : 150;
@@ -144,7 +145,7 @@ const DRAWN: &str = "
         return drawn;
     });";
 
-/// Words whose contrast with the paper is below 4.5 : 1.
+/// Text whose contrast with the background is below 4.5 : 1.
 const PALE: &str = "
     const probe = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
     const rgb = (color) => {
@@ -172,7 +173,7 @@ const PALE: &str = "
     }
     return [...pale];";
 
-/// Sorting, colours, the cursor and copies, as one would use them, by keys where keys do it.
+/// Sorting, colours, cursor and copying as a user would, by keyboard where possible.
 fn the_page_answers(browser: &Browser) {
     let order = "return [...document.querySelectorAll('table.dec tbody')].map((body) => \
          [...body.rows].filter((row) => !row.classList.contains('sub')) \

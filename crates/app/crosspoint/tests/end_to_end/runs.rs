@@ -1,5 +1,5 @@
-//! Whole runs through the program: complete, killed, interrupted, resumed, cleaned; virtual ones the
-//! same to the byte.
+//! Whole runs through the program: complete, killed, interrupted, resumed, cleaned; virtual ones are
+//! byte-identical.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Scratch, expect, stderr, stdout, study};
 
-/// Waits for something that the program does, at most half a minute.
+/// Waits for an effect of the program, at most half a minute.
 fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
     let began = Instant::now();
     while !there() {
@@ -70,7 +70,7 @@ fn a_whole_run_leaves_figures_a_report_and_nothing_else() {
     assert!(stderr(&again).contains("--resume out/run"));
 }
 
-/// A power cut or an impatient kill must cost one trial, not the run, and must not fill the disk.
+/// A power cut or a kill must cost one trial, not the run, and must not fill the disk.
 #[test]
 fn a_killed_run_is_cleaned_and_resumed_with_every_trial_once() {
     let scratch = Scratch::new();
@@ -141,7 +141,7 @@ fn ctrl_c_saves_reports_partial_and_exits_130() {
     assert!(figures.contains("\"partial\": true"));
 }
 
-/// A day in virtual time takes hours: nobody waits for it to be stopped.
+/// A simulated day takes hours of real time: it must stop at once.
 #[test]
 fn ctrl_c_ends_a_prediction_on_the_way() {
     let scratch = Scratch::new();
@@ -173,7 +173,7 @@ fn a_virtual_run_is_the_same_to_the_byte_and_matches_the_golden_figures() {
     insta::assert_snapshot!("virtual_figures", documents[0]);
 }
 
-/// Numbers that were published from an old run must be those that a newer version reads in it.
+/// Figures published from an old run must be the same in a newer version.
 #[test]
 fn a_run_of_the_first_format_has_the_figures_that_it_had() {
     let old = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/runs/v1");
@@ -215,7 +215,7 @@ fn a_reader_that_goes_away_ends_nothing() {
     }
 }
 
-/// The value of the first figure that all of `wanted` (`key`, `value`) describe.
+/// The value of the first figure that matches all of `wanted` (`key`, `value`).
 fn value(figures: &serde_json::Value, wanted: &[(&str, &str)]) -> f64 {
     let matches = |figure: &&serde_json::Value| {
         wanted.iter().all(|(key, value)| {
@@ -230,7 +230,7 @@ fn value(figures: &serde_json::Value, wanted: &[(&str, &str)]) -> f64 {
     found.and_then(|figure| figure["value"].as_f64()).unwrap_or_else(|| panic!("no {wanted:?}"))
 }
 
-/// Every key of the block tables must reach the driver and come back as figures.
+/// Every key of a block job must reach the driver and appear in the figures.
 #[test]
 fn every_kind_of_block_workload_runs() {
     let scratch = Scratch::new();
@@ -282,7 +282,7 @@ fn every_kind_of_block_workload_runs() {
     assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
 }
 
-/// A demonstration that ends because one engine of four is not installed shows nothing.
+/// A demonstration must not stop because one of four engines is not installed.
 #[test]
 fn what_the_machine_lacks_something_for_is_left_out_where_it_may_be() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! Servers among others: who gets in, whose tables are written to, what is set back, what hangs.
+//! Servers on shared machines: who gets in, whose tables are written to, what is restored, what hangs.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -21,13 +21,14 @@ fn lacks_others(test: &str) -> bool {
     !possible
 }
 
-/// Runs a shell line as a user who has nothing to do with us.
+/// Runs a shell line as an unrelated user.
 fn as_nobody(script: &str) -> Output {
     let words = ["--reuid", "65534", "--regid", "65534", "--clear-groups", "sh", "-c", script];
     std::process::Command::new("setpriv").args(words).output().expect("setpriv")
 }
 
-/// A root shell for any local user: the private server ran as root, with an empty password, in open folders.
+/// A private server must not give local users a root shell: it must not run as root, with an empty password,
+/// in open directories.
 #[test]
 fn nobody_else_gets_into_a_private_server_or_at_its_files() {
     let test = "others next to a private server";
@@ -95,8 +96,7 @@ fn nobody_else_gets_into_a_private_server_or_at_its_files() {
     nothing_left(&scratch);
 }
 
-/// Servers that started next to each other removed each other's temporary tables in the directory that all
-/// share.
+/// Servers started at the same time must not remove each other's temporary tables from a shared directory.
 #[test]
 fn servers_that_start_at_once_do_not_disturb_each_other() {
     if lacks_a_server("servers that start at once") {
@@ -110,7 +110,7 @@ fn servers_that_start_at_once_do_not_disturb_each_other() {
     }
 }
 
-/// 588 of 2000 rows of a user's own table were overwritten.
+/// Tables that we did not create must never be written to: 588 of 2000 rows of a user's table once were.
 #[test]
 fn tables_that_we_did_not_make_are_never_written_to() {
     if lacks_a_server("tables of the user's") {
@@ -225,7 +225,7 @@ fn what_is_in_the_way_stops_all(theirs: &Theirs, scratch: &Scratch, conn: &mut m
     expect(&run(&["run", "sql.toml", "--out", "seven"]), 4);
 }
 
-/// A user's server was left with innodb_flush_log_at_trx_commit = 0.
+/// Settings changed on a user's server must be restored, such as innodb_flush_log_at_trx_commit.
 #[test]
 fn what_a_study_changes_on_a_users_server_is_set_back() {
     if lacks_a_server("a change on a user's server") {
@@ -328,7 +328,7 @@ fn what_rises_with_another_is_set_back(theirs: &Theirs, scratch: &Scratch, conn:
     assert_eq!(conn.query_first(ask).expect("it"), capacity);
 }
 
-/// Whoever may read a child's environment must not find the password there.
+/// The password must not be in a child's environment.
 #[test]
 fn no_child_has_the_password_in_its_environment() {
     if lacks_a_server("the environment of children") {
@@ -360,7 +360,7 @@ fn no_child_has_the_password_in_its_environment() {
     theirs.server.stop().expect("it stops");
 }
 
-/// A server that is stopped (SIGSTOP) hung the run and swallowed Ctrl-C.
+/// A stopped server (SIGSTOP) must not hang the run or block Ctrl-C.
 #[test]
 fn a_stopped_server_neither_hangs_the_run_nor_swallows_ctrl_c() {
     if lacks_a_server("a server that is stopped") {

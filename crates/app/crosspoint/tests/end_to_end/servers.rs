@@ -1,7 +1,7 @@
-//! SQL trials from the command line, on a real MariaDB: what a study gives, and what it says and leaves when
-//! its server, its disk or its words are wrong.
+//! SQL trials from the command line, on a real MariaDB: results, messages and leftovers when the server, its
+//! disk or the study's settings are wrong.
 //!
-//! Every end here is real: SIGKILL, a full file system, a taken port, a user without rights.
+//! Every failure is real: SIGKILL, a full file system, a taken port, a user without privileges.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -16,8 +16,8 @@ use crate::support::{Scratch, expect, finish, is_root, skip, start_and_wait, std
 use engine_mysql::Reach;
 use serde_json::Value;
 
-/// What a study of SQL must give: rates, classes, counters, settings; and the second trial continues with
-/// the tables of the first.
+/// Results of a SQL study: rates, classes, counters, settings; and the second trial reuses the tables of the
+/// first.
 #[test]
 fn transactions_are_measured_by_statement_on_a_server_of_our_own() {
     if lacks_a_server("a server of our own") {
@@ -57,7 +57,7 @@ fn transactions_are_measured_by_statement_on_a_server_of_our_own() {
     nothing_left(&scratch);
 }
 
-/// A server that dies is a failed trial with its last words; the next one has a server again.
+/// A server crash is a failed trial with the server's last messages; the next trial has a server again.
 #[test]
 fn a_server_that_is_killed_fails_its_trial_and_no_other() {
     if lacks_a_server("a server that is killed") {
@@ -89,7 +89,7 @@ fn a_server_that_is_killed_fails_its_trial_and_no_other() {
     }
 }
 
-/// The program itself killed: its server goes with it, and `clean` and `--resume` do the rest.
+/// A kill of the program ends its server, and `clean` and `--resume` do the rest.
 #[test]
 fn a_killed_program_leaves_no_server_and_can_go_on() {
     if lacks_a_server("a program that is killed") {
@@ -143,7 +143,7 @@ fn refused(scratch: &Scratch, code: i32, told: &[&str]) -> Output {
     output
 }
 
-/// What is in the way is reported before anything is made.
+/// Obstacles must be reported before anything is created.
 #[test]
 fn a_taken_place_and_an_old_server_are_told_before_anything_is_made() {
     if lacks_a_server("a taken port") {
@@ -168,7 +168,7 @@ fn a_taken_place_and_an_old_server_are_told_before_anything_is_made() {
     assert!(!scratch.path().join("run/run.json").exists(), "nothing was begun");
 }
 
-/// A setting that the server does not know ends the trial in the server's words.
+/// A setting unknown to the server must end the trial with the server's own error.
 #[test]
 fn a_wrong_setting_is_told_in_the_servers_words() {
     if lacks_a_server("a wrong setting") {
@@ -180,7 +180,7 @@ fn a_wrong_setting_is_told_in_the_servers_words() {
     refused(&scratch, 6, &["unknown variable", "innodb_no_such_thing"]);
 }
 
-/// A server of the user's: used as it is, told what is missing, and never a password anywhere.
+/// A user's server is used as it is; the error says what is missing, and never shows a password.
 #[test]
 fn a_server_of_the_users_is_used_with_its_rights_and_no_password_is_kept() {
     if lacks_a_server("a server supplied by the user") {
@@ -249,7 +249,7 @@ fn everything(dir: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// An open loop offers what it says, and its response times count from when transactions were due.
+/// An open loop must offer its rate, with response times from when transactions were due.
 #[test]
 fn transactions_that_are_due_by_a_rate_come_at_that_rate() {
     if lacks_a_server("an open loop") {
@@ -288,7 +288,7 @@ fn sqlite_does_the_same_transactions() {
     nothing_left(&scratch);
 }
 
-/// Two servers at once, each on a stack of its own, until both are done.
+/// Two servers at once, each on its own stack, until both are done.
 #[test]
 fn a_race_is_run_at_once_and_timed() {
     if lacks_a_server("a race") {

@@ -1,5 +1,5 @@
-//! Runs that are stopped, hung, killed or gone on with: nothing false is recorded, nothing is left, nobody
-//! else's is touched.
+//! Runs that are stopped, hung, killed or resumed: no false results, nothing left, no other user's resources
+//! touched.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -28,7 +28,7 @@ fn signal(process: u32, signal: i32) {
     assert_eq!(unsafe { libc::kill(process as i32, signal) }, 0);
 }
 
-/// The engine's process of a program.
+/// The engine process of a program.
 fn engine_of(program: u32) -> u32 {
     let began = Instant::now();
     loop {
@@ -44,7 +44,7 @@ fn engine_of(program: u32) -> u32 {
     }
 }
 
-/// A stopped engine hung the run and swallowed Ctrl-C.
+/// A stopped engine must not hang the run or block Ctrl-C.
 #[test]
 fn a_stopped_engine_neither_hangs_the_run_nor_swallows_ctrl_c() {
     let scratch = Scratch::new();
@@ -67,7 +67,7 @@ fn a_stopped_engine_neither_hangs_the_run_nor_swallows_ctrl_c() {
     expect(&scratch.run("plan db.toml"), 3);
 }
 
-/// The second Ctrl-C takes the ground from under the engine: that is no failure of the engine's.
+/// The second Ctrl-C ends the engine's file system: that is no failure of the engine.
 #[test]
 fn a_second_ctrl_c_records_no_failed_trial() {
     let test = "a second Ctrl-C";
@@ -93,8 +93,8 @@ fn a_second_ctrl_c_records_no_failed_trial() {
     }
 }
 
-/// What serves an attached drive is ended with the run, while clients still have the drive open: its mount
-/// must not stay.
+/// The server of an attached drive ends with the run, while clients still have the drive open: its mount must
+/// not stay.
 #[test]
 fn a_second_ctrl_c_leaves_no_drive_mounted() {
     if let Err(attach::Missing { reason: missing, .. }) = attach::available() {
@@ -128,7 +128,7 @@ fn a_second_ctrl_c_leaves_no_drive_mounted() {
     }
 }
 
-/// A resumed run with failed trials said that all was well, and could not repeat them.
+/// A resumed run must report failed trials, and must be able to repeat them.
 #[test]
 fn failed_trials_are_still_failed_when_a_run_is_resumed_and_can_be_repeated() {
     let scratch = Scratch::new();
@@ -151,7 +151,8 @@ fn failed_trials_are_still_failed_when_a_run_is_resumed_and_can_be_repeated() {
     assert!(scratch.path().join("run/aside").is_dir(), "what failed is kept");
 }
 
-/// Two containers that share a directory have the same process numbers: one deleted the other's living run.
+/// Two containers that share a directory have the same process IDs: one must not delete the other's run in
+/// progress.
 #[test]
 fn the_same_process_number_in_another_container_is_another_run() {
     let test = "two containers";
@@ -240,8 +241,7 @@ fn clean_waits_for_a_busy_mount_and_says_what_holds_it() {
     assert!(!fs::read_to_string("/proc/self/mounts").expect("mounts").contains(&here));
 }
 
-/// Root was made to write over any file, and to empty any directory, by whoever owned the folder of its
-/// results or of its test files.
+/// Root must not follow another user's changes of a results or test directory to overwrite or empty it.
 #[test]
 fn folders_in_which_others_can_exchange_things_are_not_used() {
     let test = "folders of others";
@@ -274,7 +274,7 @@ fn folders_in_which_others_can_exchange_things_are_not_used() {
     assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
 }
 
-/// A pipe in the place of a file of a run was waited for, for ever.
+/// A pipe in place of a run's file must not block the reader.
 #[test]
 fn what_is_no_file_in_a_run_is_damage() {
     let scratch = Scratch::new();
@@ -295,7 +295,7 @@ fn what_is_no_file_in_a_run_is_damage() {
     expect(&scratch.run("figures run"), 0);
 }
 
-/// Without a directory of its own there is no journal, and without a journal nothing is made.
+/// Without a private state directory there is no journal, and without a journal nothing is created.
 #[test]
 fn without_a_place_for_its_journal_nothing_is_made() {
     let scratch = Scratch::new();
@@ -322,7 +322,7 @@ fn without_a_place_for_its_journal_nothing_is_made() {
     assert!(stderr(&output).contains("belongs to user 65534"), "{}", stderr(&output));
 }
 
-/// A journal that others wrote made `clean` delete and empty what nobody of ours had made.
+/// A forged journal must not make `clean` delete anything of another user.
 #[test]
 fn what_a_journal_leads_to_outside_our_areas_is_left_alone() {
     let scratch = Scratch::new();

@@ -1,5 +1,5 @@
-//! A run in progress, watched and served, end to end: who leaves it must not end it, and who may not
-//! look must see nothing.
+//! Watching and serving a run in progress, end to end: leaving must not end it, and unauthorized users must
+//! see nothing.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::{Scratch, expect, stderr, stdout};
 
-/// Long enough to be watched, whatever the machine is busy with.
+/// Long enough to be watched on a busy machine.
 const LONG: &str = "run block --rw randread --size 16m --runtime 600 . --out runs/long --detach";
 
 /// Ends the detached run as a user does, and waits for it by watching.
@@ -18,7 +18,7 @@ fn stopped(scratch: &Scratch, process: &str) {
     assert!(watched.status.success() || stderr(&watched).contains("no run is in progress"));
 }
 
-/// Of the document of the run.
+/// A value from the run's document.
 fn process(scratch: &Scratch) -> String {
     let live = follow::ask(&scratch.path().join("runs/long")).expect("it answers");
     live.expect("it is in progress").process.to_string()
@@ -89,7 +89,7 @@ impl Serving {
         Self(child, address.trim().to_owned())
     }
 
-    /// Status and body; with the cookie that the address gave.
+    /// Status and body; with the cookie from the address.
     fn get(&self, path: &str, token: bool) -> (u16, String) {
         let (base, value) = self.1.split_once("/?token=").expect("an address with a token");
         let port = base.rsplit(':').next().expect("a port");

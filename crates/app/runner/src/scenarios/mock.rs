@@ -1,4 +1,4 @@
-//! A study, a script of what its trials do, and what came of the run.
+//! A mock executor: a study, a script of its trials' outcomes, and the resulting run.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::options::Options;
 use crate::watch::{Event, Watcher};
 use crate::{RunEnd, RunnerError};
 
-/// What a trial does.
+/// Outcome of a trial.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     /// Completes with this number of operations.
@@ -30,26 +30,26 @@ pub(super) enum Step {
     Half,
     /// Ends before anything was measured.
     Nothing,
-    /// Its target fails, for this reason.
+    /// Its target fails, with this reason.
     Fail(&'static str),
     /// It was stopped before anything was recorded.
     Stopped,
     /// Its emulated drive cannot be attached.
     NotAttached,
-    /// It holds data that was never written.
+    /// Finds data that was never written.
     WrongData,
-    /// The user stops the run in it; then it does this.
+    /// The user stops the run during it; then this outcome.
     Stop(Box<Step>),
-    /// Everything is undone under it; then it does this.
+    /// Everything is undone under it; then this outcome.
     Abort(Box<Step>),
-    /// It ends together with all others of its race, each by the script.
+    /// Ends together with all others of its race, each by the script.
     Race,
 }
 
 /// Ends as planned, with 100 operations.
 pub(super) const DONE: Step = Step::Complete(100);
 
-/// A study that is run by a script, in a folder of its own.
+/// A study that is run by a script, in its own folder.
 pub(super) struct Scenario {
     dir: TempDir,
     study: String,
@@ -58,19 +58,19 @@ pub(super) struct Scenario {
     pub abort: AtomicBool,
     pub state: PathBuf,
     pub out: PathBuf,
-    /// Why the executor refuses the plan, or to continue a run.
+    /// Why the executor refuses the plan, or to resume a run.
     pub refuses: Option<&'static str>,
 }
 
-/// What came of a run.
+/// The resulting run.
 #[derive(Debug)]
 pub(super) struct Came {
     pub end: Result<RunEnd, RunnerError>,
     /// Trials that the executor ran, as `stack/experiment/repetition`.
     pub ran: Vec<String>,
-    /// What a watcher saw, a word for each event.
+    /// Events that a watcher received, one word each.
     pub events: Vec<String>,
-    /// Rates that block jobs were given.
+    /// Rates given to block jobs.
     pub rates: Vec<u64>,
 }
 
@@ -106,7 +106,7 @@ impl Scenario {
         self.dir.path()
     }
 
-    /// Runs the study; `script` says what each trial does.
+    /// Runs the study; `script` gives the outcome of each trial.
     pub fn run(&self, script: impl FnMut(&Trial) -> Step) -> Came {
         self.play(script, |mock, options, watcher| {
             execute_on(&self.study, options, watcher, |_, _, _| match self.refuses {
@@ -174,7 +174,7 @@ impl Scenario {
     }
 }
 
-/// A study of predicted block jobs that are measured for 100 ms; `more` goes into each experiment.
+/// A study of predicted block jobs with 100 ms of measured time; `more` is added to each experiment.
 pub(super) fn study_text(stacks: &[&str], experiments: &[&str], more: &str) -> String {
     let mut text = "schema = 1\nname = \"s\"\n".to_owned();
     for stack in stacks {
@@ -306,7 +306,7 @@ impl<S: FnMut(&Trial) -> Step> Executor for Mock<'_, S> {
     }
 }
 
-/// An interval that a client has ended.
+/// An interval that a client has finished.
 fn progress() -> Progress {
     let (end, spread) = (Nanos(1), Spread::default());
     let (ops, latency_sum) = (1, Nanos(1));

@@ -85,7 +85,7 @@ fn objectives_are_asked_for_only_where_a_study_has_them() {
     assert!(Scenario::of(&text).run(|_| DONE).end.unwrap().asks);
 }
 
-/// A study with a closed loop and one that is offered half of its rate.
+/// A study with a closed loop and an open loop at half of its rate.
 fn offered() -> String {
     let first = study_text(&["a", "b"], &["closed", "open"], "");
     let (before, _) = first.rsplit_once("[experiment.block]\n").unwrap();

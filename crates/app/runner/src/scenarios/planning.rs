@@ -1,4 +1,4 @@
-//! What is refused before anything runs, and what a new run folder has.
+//! What is refused before anything runs, and the contents of a new run folder.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -24,7 +24,7 @@ fn only_missing_trials_run() {
     assert_eq!(came.end.unwrap().ran, 1);
 }
 
-/// An earlier version made such runs; what is left of one would end in gigabytes of buffers.
+/// Runs of an earlier version with such values must not end in gigabytes of buffers.
 #[test]
 fn a_run_with_a_job_that_is_refused_today_is_read_and_not_continued() {
     let scenario = interrupted();

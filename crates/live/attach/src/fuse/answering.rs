@@ -89,7 +89,7 @@ pub(crate) const fn change<'a>(asked: &FuseOperation<'a>) -> Change<'a> {
     }
 }
 
-/// The part of a range that the model gets; discards are bounded.
+/// The part of a range within the disk, at most 1 GiB, that the model gets.
 fn part_of(store: &Store, offset: u64, length: u64) -> u32 {
     length.min(store.size().get().saturating_sub(offset)).min(1 << 30) as u32
 }

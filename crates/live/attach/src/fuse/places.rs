@@ -107,7 +107,7 @@ impl Place {
         (&header.head, &header.arguments, &payload[..length])
     }
 
-    /// Space for this many bytes of an answer, at most the available.
+    /// Space for this many bytes of an answer, at most the size of the payload.
     pub fn room(&mut self, bytes: usize) -> &mut [u8] {
         // SAFETY: as of `header`.
         let payload = unsafe { self.payload.as_mut() };

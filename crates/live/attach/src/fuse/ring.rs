@@ -1,5 +1,5 @@
-//! The rings transport of io_uring (Linux 6.14 and later): one thread per CPU serves the requests of that
-//! CPU, so no request wakes another one.
+//! The io_uring transport (Linux 6.14 and later): one thread per CPU serves that CPU's requests, so no
+//! request wakes another CPU.
 //!
 //! The kernel puts a request into one of a thread's slots, and the answer goes back through the same slot.
 //! Invariants: each request is answered once, by its thread; nothing is allocated after warm-up.
@@ -52,7 +52,7 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// One for every possible CPU.
+    /// Shared state with one inbox per possible CPU.
     pub fn new(fuse: OwnedFd, disk: Arc<ServedDisk>, owner: (u32, u32), processors: usize) -> Self {
         let inbox =
             || Inbox { ring: AtomicI32::new(-1), due: Mutex::new(Vec::with_capacity(1024)) };

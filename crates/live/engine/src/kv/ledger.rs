@@ -49,7 +49,7 @@ impl Ledger {
     /// Creates a ledger of `records` records for the database at `place`.
     ///
     /// # Errors
-    /// If the file cannot be created, or the path of the place exceeds some thousand bytes.
+    /// If the file cannot be created, or the path of the place exceeds 8160 bytes.
     pub fn create(path: &Path, place: &Path, records: u64) -> io::Result<Self> {
         let name = place.as_os_str().as_encoded_bytes();
         if name.len() as u64 > HEADER - PLACE_AT {

@@ -52,8 +52,8 @@ impl Residency {
     }
 }
 
-/// Residency of the files in `place`, or of the device, by mincore(2). Holes count as not resident, files
-/// that disappear as none.
+/// Residency of the files in `place`, or of the device, by mincore(2). Holes count as not resident; files
+/// removed meanwhile are skipped.
 ///
 /// # Errors
 /// If a file cannot be read or mapped.

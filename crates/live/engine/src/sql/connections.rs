@@ -18,7 +18,7 @@ pub(crate) struct Connections<C> {
     all: Vec<C>,
     /// `[lane]`: a statement is in flight.
     sent: Vec<bool>,
-    /// Waits for several; none for one connection, whose result is waited for.
+    /// Epoll descriptor for several connections; `None` for one, which is read blocking.
     poll: Option<OwnedFd>,
     events: Vec<epoll::Event>,
     /// Events that were not handled yet.

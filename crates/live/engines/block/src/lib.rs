@@ -40,7 +40,7 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
 /// Checks that io_uring is available.
 ///
 /// # Errors
-/// pread and pwrite are used instead.
+/// If io_uring is unavailable; threads with pread and pwrite are used then.
 pub fn probe() -> Result<String, EngineError> {
     let limited = |reason| {
         let reason = format!("io_uring: {reason}; threads with pread and pwrite are used instead");

@@ -1,4 +1,4 @@
-//! The target of block operations: one file or device, or several in sequence.
+//! The target of block operations: one file or device, or several concatenated.
 //!
 //! Invariant: an operation goes to the device that its plan assigns.
 

@@ -1,7 +1,7 @@
 //! An io_uring session: registered files and buffers, batched submissions and completions.
 //!
-//! The ring is single-issuer with deferred task work if available (6.1 and later). Submitting and collecting
-//! allocate nothing.
+//! The ring is single-issuer with deferred task work if available (Linux 6.1 and later), otherwise plain.
+//! Submitting and collecting allocate nothing.
 
 use engine::{Completion, Ended, EngineError, Session, Submit, Wait};
 use io_uring::{CompletionQueue, IoUring, SubmissionQueue, Submitter, opcode, squeue, types};

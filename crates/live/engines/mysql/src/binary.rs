@@ -111,7 +111,7 @@ pub(crate) fn check_version(flavour: Flavour, version: &str) -> Result<(), Strin
     Ok(())
 }
 
-/// Passes only PATH and the mark of our environment to a server.
+/// Clears a server's environment, except PATH and CROSSPOINT_STATE_DIR.
 pub(crate) fn bare_environment(command: &mut Command) {
     command.env_clear();
     for name in ["PATH", "CROSSPOINT_STATE_DIR"] {

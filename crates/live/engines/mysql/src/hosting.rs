@@ -47,7 +47,7 @@ fn look(job: &SqlJob) -> Result<(), EngineError> {
 fn check(job: &SqlJob) -> Result<(), EngineError> {
     if let Some(dsn) = &job.dsn {
         let target = target_of(dsn).map_err(correct)?;
-        // The check creates a temporary table, which concurrent runs would see.
+        // The check creates and drops an ordinary table, which concurrent runs would see.
         let _held = hold(&target)?;
         return target.check(job).map(|_| ());
     }

@@ -125,7 +125,7 @@ fn system_tables(binary: &Binary) -> Result<Vec<u8>, EngineError> {
     Ok(text)
 }
 
-/// The first error in a server's output, else its last lines.
+/// The first two errors in a server's output, otherwise its last lines.
 fn first_error(text: &str) -> String {
     let mut errors = text.lines().filter(|line| line.contains("ERROR"));
     match (errors.next(), errors.next()) {

@@ -153,7 +153,8 @@ fn check_together(options: &Options) -> Result<(), (&'static str, String)> {
     Ok(())
 }
 
-/// Checks a `name=value` that is set while a server runs, with the rules of its start.
+/// Checks a `name=value` set while a server runs: as at its start, but variables that options set there are
+/// allowed, too.
 fn check_change(pair: &str) -> Result<(), String> {
     let name = pair.split('=').next().unwrap_or_default().to_ascii_lowercase().replace('-', "_");
     let of_options =
@@ -215,7 +216,7 @@ impl Listen {
 }
 
 /// The command line of a private server in `home`, with a buffer pool of `pool`. The study's settings come
-/// first, so later arguments override them.
+/// after our defaults and before the fixed arguments, which override them.
 #[must_use]
 pub fn arguments(binary: &Binary, job: &SqlJob, home: &Home, pool: Bytes) -> Vec<String> {
     let flush = match job.durability {

@@ -1,7 +1,7 @@
 //! Ownership of a database on the user's server, and its variables.
 //!
 //! Invariants: a database with tables is written to only if it has our mark for the same tables, or the study
-//! releases it by name; a variable is set only after its value is known.
+//! releases it by name; a variable is changed only after its original value was read.
 
 use engine::{EngineError, Target};
 use mysql::prelude::Queryable;
@@ -37,7 +37,7 @@ fn identity(job: &SqlJob) -> String {
     job.identity().chars().take(180).collect()
 }
 
-/// Procedures, functions and events: a database with one is in use.
+/// Procedures, functions and events: a database with one is not empty, and not ours to take.
 const ROUTINES: &str = "SELECT routine_name FROM information_schema.routines \
      WHERE routine_schema = DATABASE() UNION SELECT event_name FROM information_schema.events \
      WHERE event_schema = DATABASE()";

@@ -1,6 +1,7 @@
 //! Reaching a server: connecting with a time limit, and the meaning of refusals.
 //!
-//! Invariant: a password comes from the environment, and is in no stored structure and no message.
+//! Invariant: a password comes from the environment, and is in no structure that is written out and in no
+//! message.
 
 use std::time::Duration;
 

@@ -57,7 +57,7 @@ pub struct Server {
 
 impl Server {
     /// Starts the server with `arguments` (of [`crate::arguments`]) in `home`, in `limits` from its first
-    /// instruction, and waits until it answers. Arguments for `listen` come last, so that no setting
+    /// instruction, and waits until it answers. The arguments added here come last, so that no setting
     /// overrides them.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Server settings that a study may use.
 //!
 //! A server is private because of its data, socket and log paths, its accounts and plugins. Invariants:
-//! settings that affect those are refused, also by a unique beginning of their name (which servers accept)
+//! settings that affect those are refused, also by any beginning of their name (servers accept unique ones)
 //! and under a prefix; values are never paths. Allowed families and names are listed; others are refused.
 
 /// Prefixes of names that the server strips.

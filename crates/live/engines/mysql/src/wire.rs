@@ -124,7 +124,7 @@ impl Wire {
         }
     }
 
-    /// Parses every complete packet.
+    /// Parses what was received; rows and columns are skipped before they are complete.
     fn look(&mut self) -> Result<(), EngineError> {
         while self.stage != Stage::Done {
             let there = self.to - self.from;

@@ -315,7 +315,7 @@ impl Engine for RocksDb {
     }
 
     fn notes(&self) -> Vec<String> {
-        let mut notes = vec![format!("options: {}; else defaults", self.set)];
+        let mut notes = vec![format!("options: {}; otherwise defaults", self.set)];
         if let Some(seconds) = stalled_seconds(&self.property(DATABASE_STATISTICS)) {
             let causes = stall_causes(&self.property(COLUMN_STATISTICS));
             let causes = if causes.is_empty() { String::new() } else { format!(" ({causes})") };

@@ -141,7 +141,7 @@ impl<'a> ThreadTimes<'a> {
         Self { api, sums, context, since: [0; 2], gets, puts, thread: PhantomData }
     }
 
-    /// Begins an operation; returns the time if it is timed.
+    /// Begins an operation; returns its start time if it is timed.
     #[inline]
     pub fn begin_one(&mut self, kind: Kind) -> Option<Instant> {
         let since = &mut self.since[kind as usize];

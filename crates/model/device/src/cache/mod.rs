@@ -7,9 +7,9 @@
 //! write for a line that becomes dirty; **write-through** to both; **write-around** to the slow one, and the
 //! lines are dropped. Without a clean line, requests pass through to the slow device, the dirty-line stall,
 //! and some lines are cleaned. A cleaner with `clean_depth` lines in flight reads dirty lines, oldest first,
-//! and writes them to the slow device, then and from `dirty_high` of the cache until a tenth less is dirty.
-//! With `dirty_max`, writes wait at that share, as a page cache throttles its writers; otherwise they pass
-//! through. Every request takes `lookup_time` first.
+//! and writes them to the slow device: when no line is clean, and from `dirty_high` of the cache until a
+//! tenth less is dirty. With `dirty_max`, writes wait at that share, as a page cache throttles its writers;
+//! otherwise they pass through. Every request takes `lookup_time` first.
 //!
 //! # Source
 //! Open CAS Linux documentation (cache modes, ALRU cleaning, promotion, pass-through when eviction fails) and
@@ -114,7 +114,8 @@ enum Work {
     User { request: Request, path: Route, left: u32, fill: bool },
     /// Filling after a miss.
     Fill,
-    /// The cleaner reads a line, the so-manieth to become dirty, from the fast device.
+    /// The cleaner reads a line from the fast device; the second field is its sequence number of becoming
+    /// dirty.
     CleanRead(u32, u64),
     /// And writes it to the slow one.
     CleanWrite(u64),
@@ -286,7 +287,8 @@ impl<D: Device> Cache<D> {
         1
     }
 
-    /// Discards on the slow device; cached lines are dropped, dirty data included.
+    /// Sends the request (a discard, or a write-around write) to the slow device and drops its cached lines,
+    /// dirty data included.
     fn discard(&mut self, now: Nanos, job: u32, request: Request) -> u32 {
         for number in self.numbers(request) {
             self.forget(number);
@@ -307,7 +309,7 @@ impl<D: Device> Cache<D> {
         2
     }
 
-    /// Continues flushes whose lines are all clean by now.
+    /// Sends flushes to the slow device once every line that was dirty on their arrival is clean.
     fn go_on_with_flushes(&mut self, now: Nanos) {
         while let Some(&(job, dirtied)) = self.flushes.front() {
             let waiting = self.dirty_order.front().is_some_and(|(_, number)| *number < dirtied);

@@ -8,7 +8,8 @@ use units::Nanos;
 use super::parameters::FlowPaced;
 use super::rows::Row;
 
-/// Minimum writes that a buffer holds: fewer would sometimes drain by chance in a closed loop.
+/// Minimum number of writes that a buffer holds: a smaller one would sometimes drain by chance in a closed
+/// loop.
 const BUFFERED_WRITES: f64 = 128.0;
 
 /// A write buffer, initially full.
@@ -20,7 +21,7 @@ pub(super) struct Buffer {
     capacity: f64,
     /// Work of a write, on average of the last ones.
     work: f64,
-    /// Backlog at a time, at most its size.
+    /// Work not done at `at`; capped at the buffer's size when a write is added.
     backlog: f64,
     /// Recent write work, relative to a closed loop.
     pressure: f64,

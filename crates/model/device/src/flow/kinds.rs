@@ -33,7 +33,7 @@ impl Kind {
         along(place, |size| self.work[size]).max(1.0)
     }
 
-    /// Evenness of single requests' times.
+    /// Evenness of the times at one request in flight, 0 to 1.
     pub fn evenness(&self, place: Place) -> f64 {
         along(place, |size| self.evenness[size]).clamp(0.0, 1.0)
     }

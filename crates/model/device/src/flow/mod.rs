@@ -7,8 +7,8 @@
 //! beyond the last the line continues. Between two percentiles times follow a power of the rank that
 //! reproduces the measured mean.
 //!
-//! With mixed sizes, work is in flight. A request counts as this many of the smallest of its kind, by its
-//! time at the highest rate; it meets the equivalent number of its own kind, which with one size is `n`. Of a
+//! With mixed sizes, work is in flight. A request counts as its time at the highest rate divided by that of
+//! the smallest of its kind; it meets the equivalent number of its own kind, which with one size is `n`. Of a
 //! larger request at most its remaining time counts, if times are even enough to know it.
 //!
 //! Reads among writes, and writes among reads, take the ratio of mixes to one kind alone, at the same work in
@@ -17,12 +17,13 @@
 //! has separate tables, if measured (`alone`). This is the flow-equivalent server of Chandy, Herzog and Woo
 //! (IBM J. Res. Dev. 19, 1975), with the measured distribution in place of its mean.
 //!
-//! A closed loop keeps a write buffer full. If slower writes were seen to bypass it (`paced`), they take
-//! their uncontended time until a backlog fills it: each write adds the gap between two writes of a closed
-//! loop at the same depth, and time removes as much. The slowdown of reads scales with recent write work
-//! relative to that closed loop.
+//! A closed loop keeps a write buffer full. If writes below the highest rate were seen to be absorbed without
+//! waiting (`paced`), they take the times measured then until a backlog fills the buffer: each write adds the
+//! gap between two writes of a closed loop at the same depth, and time removes as much. The slowdown of reads
+//! scales with recent write work relative to that closed loop.
 //!
-//! If an idle thread was seen to take longer (`rested`), its time is multiplied accordingly.
+//! If requests after an idle period were seen to take longer (`rested`), their time is multiplied by the
+//! factor for the length of that period.
 //!
 //! Invariant: in a closed loop at a measured depth and mix, the mean and quantiles are those of its table.
 
@@ -47,9 +48,9 @@ use crate::constant::Constant;
 use crate::pending::Pending;
 use crate::{Completion, Device, Operation, Request, Stage, Stages};
 
-/// Weight of the last request in the estimated mix: about this many of the last ones count.
+/// Weight of the last request in the estimated mix: about the last 512 count.
 const MIX_MEMORY: f64 = 1.0 / 512.0;
-/// Maximum pressure on reads: 1 in a closed loop, give or take chance in 128 writes.
+/// Maximum pressure on reads. In a closed loop the pressure is about 1, varying by chance over 128 writes.
 const PRESSURE_MAX: f64 = 1.5;
 /// The longest time of a request, nanoseconds: a day.
 const LONGEST: f64 = 86_400e9;
@@ -68,7 +69,7 @@ pub struct Flow {
     rested: Option<Rested>,
     /// Time of a thread between operations, nanoseconds.
     between: f64,
-    /// Recent share of writes, by work, and the maximum number of requests.
+    /// Share of writes among recent requests, weighted by work.
     written: f64,
     /// Work of one of them, on average.
     work: f64,
@@ -82,12 +83,12 @@ pub struct Flow {
 #[derive(Debug, Clone, Copy)]
 struct Busy {
     end: Nanos,
-    /// Work in reads, and in writes, of the smallest size.
+    /// Work of a request of its size as a read and as a write, in units of the smallest of each kind.
     work: [f64; 2],
     /// Time of the device for it at the highest rate, and for the smallest of its kind, nanoseconds.
     needs: f64,
     unit: f64,
-    /// Evenness of single requests' times.
+    /// Evenness of the times at one request in flight, 0 to 1.
     evenness: f64,
 }
 
@@ -230,8 +231,8 @@ impl Flow {
         own: (f64, Quantile),
     ) -> Option<f64> {
         let room = self.buffer.as_mut()?.room(now);
-        // Gap between two writes of a closed loop at the same depth; the write's own time, so that a stall
-        // drains nothing.
+        // Gap between two writes of a closed loop at the same depth; without room, from the write's own time,
+        // so that a stall drains nothing.
         let in_flight = load / self.kinds[1].work(place);
         let mean = |kind: usize| {
             let load = in_flight * self.kinds[kind].work(place);

@@ -1,6 +1,6 @@
 //! Slowdown after idling: a sleeping CPU and cold caches.
 //!
-//! Invariant: a request of a busy thread takes the tables' time.
+//! Invariant: a request of a thread with others in flight, or that just had one, takes the tables' time.
 
 use units::Nanos;
 
@@ -30,7 +30,7 @@ impl Rested {
 
     /// The factor for a request of a queue, with the share of its size.
     pub fn factor(&self, now: Nanos, queue: u16, part: f64) -> f64 {
-        // A thread that waits for its requests was measured.
+        // A thread with requests in flight takes the measured times: factor 1.
         match self.ends.get(usize::from(queue)) {
             Some(Some(end)) if *end < now => {
                 1.0 + part * (self.at((now.since(*end).get() as f64).ln()) - 1.0)

@@ -158,7 +158,7 @@ impl Table {
         self.0.iter().enumerate().map(each).fold(f64::INFINITY, f64::min)
     }
 
-    /// Evenness of single requests' times, 0 to 1.
+    /// Evenness of the times at one request in flight, 0 to 1.
     pub fn evenness(&self, shares: &[f64]) -> f64 {
         self.0[0].evenness(shares)
     }

@@ -11,7 +11,8 @@
 //! programmed on an idle plane, `program_units` at once; its slots are free when that begins. [`planes`]
 //! shares a plane between reads and programs. [`translation`] gives the pages that each host write makes
 //! garbage collection move: they are read and programmed like host data, as they are owed or in bursts
-//! (`collection_burst`); and the erases. Reads wait behind writes that have waited for `write_wait_max`. Two
+//! (`collection_burst`); and the erases. Reads wait behind writes that have waited for `write_wait_max` on
+//! their arrival. Two
 //! disturbances independent of reads: a background stall of some units about every `stall_period`, and a
 //! pause of the plane after a share of the erases. Each stage is a real event: computing later stages at
 //! submission is wrong after a variable one.

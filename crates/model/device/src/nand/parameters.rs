@@ -75,8 +75,8 @@ pub struct NandParameters {
     pub resume_time: Option<Constant<Nanos>>,
     /// Reads that go before one program or erase at most; absent: none, all go in order of arrival.
     pub reads_first: Option<Constant<u32>>,
-    /// Reads precede writes that wait for buffer space, unless one has waited for longer than this; absent:
-    /// always.
+    /// Reads precede writes that wait for buffer space, unless one has waited for longer than this when the
+    /// read arrives; absent: always.
     pub write_wait_max: Option<Constant<Nanos>>,
     /// Bytes per program on one unit.
     pub program_size: Constant<Bytes>,

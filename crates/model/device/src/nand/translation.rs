@@ -5,12 +5,12 @@
 //!
 //! # Closed form
 //! First-in-first-out collection of uniform random writes, in the mean. Raw flash is a ring whose oldest part
-//! is collected next; data written when the host had written `s` drives is valid at `t` with probability
-//! `exp(-(t - s))`, and one host page costs `1 / (1 - valid)` programs. The steady share `u` solves `u =
-//! exp(-(1 - u)(1 + OP))`, with write amplification `1 / (1 - u)` (Desnoyers, SYSTOR 2012; Poisson
-//! approximation of overwrites). A fresh drive owes nothing until its raw pages are used up. A sequentially
-//! filled drive owes nothing while spare pages last, then far more than in steady state, because nearly
-//! everything collected is valid. Sequential writes amplify by their own constant.
+//! is collected next; data written when the host had written `s` drives is still valid at `t` drives with
+//! probability `exp(-(t - s))`, and one host page costs `1 / (1 - valid)` programs. The steady share `u`
+//! solves `u = exp(-(1 - u)(1 + OP))`, with write amplification `1 / (1 - u)` (Desnoyers, SYSTOR 2012;
+//! Poisson approximation of overwrites). A fresh drive owes nothing until its raw pages are used up. A
+//! sequentially filled drive owes nothing while spare pages last, then far more than in steady state, because
+//! nearly everything collected is valid. Sequential writes amplify by their own constant.
 //!
 //! Invariant: no time in here.
 

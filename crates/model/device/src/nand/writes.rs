@@ -198,7 +198,7 @@ impl Nand {
         self.parameters.program_size.value.get().max(1)
     }
 
-    /// Whether acknowledged writes are lost with the power.
+    /// Whether acknowledged writes are lost on power failure.
     fn is_volatile(&self) -> bool {
         self.parameters
             .write_cache

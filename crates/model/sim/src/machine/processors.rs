@@ -16,8 +16,8 @@ use super::ThreadId;
 
 /// Units of service per nanosecond, and of capacity per CPU.
 const PART: u64 = 1024;
-/// Capacity that a second hardware thread adds to a core: together 1.3 times the throughput of one (assumed;
-/// the usual SMT yield).
+/// Capacity, in parts of a CPU, that a second hardware thread adds to a core: together 1.3 times the
+/// throughput of one (assumed; the usual SMT yield).
 const SIBLING: u64 = 3 * PART / 10;
 
 /// The processors of a machine.

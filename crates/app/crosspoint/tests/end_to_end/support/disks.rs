@@ -1,4 +1,4 @@
-//! What tests of attached disks share.
+//! Shared helpers for tests of attached disks.
 //!
 //! Invariant: only disks of the test's own scratch directory are looked at.
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Scratch, expect, has, is_root, skip};
 
-/// Whether disks can be attached here; says so if not.
+/// Whether disks can be attached here; reports a skip otherwise.
 pub fn possible(test: &str) -> bool {
     let there = Path::new("/dev/fuse").exists() && (is_root() || has("fusermount3"));
     if !there {

@@ -1,4 +1,4 @@
-//! What the end-to-end tests share: a scratch directory with its own state, the program, and skips.
+//! Shared helpers of the end-to-end tests: a scratch directory with its own state, the program, and skips.
 //!
 //! Invariant: no test touches the user's own state directory.
 #![allow(dead_code, reason = "each test file uses its part")]
@@ -32,7 +32,7 @@ impl Scratch {
         self.path().join("state")
     }
 
-    /// The program, in this directory, its words to follow.
+    /// The program in this directory, without arguments.
     pub fn crosspoint(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_crosspoint"));
         command.current_dir(self.path()).env("CROSSPOINT_STATE_DIR", self.state());
@@ -45,7 +45,7 @@ impl Scratch {
         self.crosspoint().args(words.split(' ')).output().expect("the program starts")
     }
 
-    /// The mark of the only run that has a journal here.
+    /// The mark of the only run with a journal here.
     pub fn mark(&self) -> String {
         let mut journals =
             std::fs::read_dir(self.state().join("undo")).expect("journals").flatten();
@@ -56,7 +56,7 @@ impl Scratch {
         header["mark"].as_str().expect("a mark").to_owned()
     }
 
-    /// What is left of working directories, anywhere below.
+    /// Leftovers of working directories, anywhere below.
     pub fn leftovers(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         walk(self.path(), &mut found);
@@ -64,7 +64,7 @@ impl Scratch {
     }
 }
 
-/// A scratch directory whose disks go with it, also when a test fails.
+/// A scratch directory whose disks are detached with it, also when a test fails.
 pub struct DiskScratch(pub Scratch);
 
 impl std::ops::Deref for DiskScratch {
@@ -100,7 +100,7 @@ fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
     found.extend(std::fs::read_dir(undo).into_iter().flatten().flatten().map(|e| e.path()));
 }
 
-/// Path of a study of the tests.
+/// Path of a test study.
 pub fn study(name: &str) -> String {
     format!("{}/tests/studies/{name}.toml", env!("CARGO_MANIFEST_DIR"))
 }
@@ -113,13 +113,13 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Asserts the exit code, showing what the program said.
+/// Asserts the exit code, showing the program's output.
 pub fn expect(output: &Output, code: i32) {
     let said = format!("{}{}", stdout(output), stderr(output));
     assert_eq!(output.status.code(), Some(code), "{said}");
 }
 
-/// Says, and counts, that a test cannot run here.
+/// Reports and counts a skipped test.
 pub fn skip(test: &str, missing: &str) {
     println!("SKIPPED {test}: {missing}");
     if let Some(path) = std::env::var_os("CROSSPOINT_SKIPS") {
@@ -137,14 +137,14 @@ pub fn has(program: &str) -> bool {
     Command::new("which").arg(program).output().is_ok_and(|output| output.status.success())
 }
 
-/// Loop devices that the tests make; detached when dropped.
+/// Loop devices of the tests; detached when dropped.
 pub struct Loop {
     pub device: String,
     pub backing: PathBuf,
 }
 
 impl Loop {
-    /// A loop device over a new file of `bytes` bytes without blocks; `None` if none is available.
+    /// A sparse file of `bytes` bytes and a loop device over it; `None` if none is available.
     pub fn new(dir: &Path, name: &str, bytes: u64) -> Option<Self> {
         let backing = dir.join(name);
         let file = std::fs::File::create(&backing).expect("a backing file");
@@ -168,7 +168,7 @@ impl Drop for Loop {
     }
 }
 
-/// Runs a line of shell; says whether it worked.
+/// Runs a shell line; returns whether it succeeded.
 pub fn sh(script: &str) -> bool {
     Command::new("sh").args(["-c", script]).status().is_ok_and(|status| status.success())
 }
@@ -180,7 +180,7 @@ pub fn start_and_wait(scratch: &Scratch, words: &[&str]) -> (Child, BufReader<Ch
     wait_for_interval(command)
 }
 
-/// Starts a program that shows its progress in lines, and returns when the first interval of a run is over.
+/// Starts a program with plain progress lines, and returns when the first interval of a run is over.
 pub fn wait_for_interval(mut command: Command) -> (Child, BufReader<ChildStderr>) {
     let mut child =
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
@@ -196,7 +196,7 @@ pub fn wait_for_interval(mut command: Command) -> (Child, BufReader<ChildStderr>
     (child, errors)
 }
 
-/// What a program that was started said until its end.
+/// The output of a started program until its end.
 pub fn finish(child: Child, mut errors: BufReader<ChildStderr>) -> Output {
     let mut said = String::new();
     std::io::Read::read_to_string(&mut errors, &mut said).expect("its errors");

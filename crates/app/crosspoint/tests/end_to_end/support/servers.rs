@@ -1,4 +1,4 @@
-//! What the tests of servers share: studies of SQL, who is left, and a server that plays the user's own.
+//! Shared helpers of server tests: SQL studies, leftover processes, and a server that plays the user's own.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -10,7 +10,7 @@ use stack::{Journal, WorkArea};
 
 use super::{Scratch, expect, has, skip, stdout};
 
-/// Whether a server is there; said and counted when not.
+/// Whether a server is installed; reports a skip otherwise.
 pub fn lacks_a_server(test: &str) -> bool {
     let there = Binary::find("auto").is_ok() && (has("mariadb-install-db") || has("mysqld"));
     if !there {
@@ -48,7 +48,7 @@ pub fn value(figures: &[Value], metric: &str, op: &str) -> f64 {
     found["value"].as_f64().expect("a number")
 }
 
-/// Servers that were started from this scratch directory, by their environment.
+/// Processes started from this scratch directory, by their environment.
 pub fn processes_on(place: &Path) -> Vec<u32> {
     let wanted = format!("CROSSPOINT_STATE_DIR={}", place.join("state").display());
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
@@ -71,7 +71,7 @@ pub fn servers_on(place: &Path) -> Vec<u32> {
     processes_on(place).into_iter().filter(is_server).collect()
 }
 
-/// No server, no mount, no directory of ours is left.
+/// Asserts that no server, mount or directory of ours is left.
 pub fn nothing_left(scratch: &Scratch) {
     assert_eq!(processes_on(scratch.path()), Vec::<u32>::new());
     let mounts = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
@@ -79,7 +79,7 @@ pub fn nothing_left(scratch: &Scratch) {
     assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
 }
 
-/// A server that plays the user's own: started by the test, asked by name.
+/// A server that plays the user's own: started by the test, used by DSN.
 pub struct Theirs {
     pub server: Server,
     _area: WorkArea,
