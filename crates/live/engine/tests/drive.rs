@@ -275,9 +275,10 @@ fn a_stall_is_charged_to_every_operation_that_was_due_in_it() {
         let finished = alone(&spec(), Scheduled::client(end), session).unwrap();
         let recording = finished.result.recording;
         let total = recording.total(Some(OpClass::Read));
-        // Those due in the first 4 ms waited for 1 ms at least; on a busy machine more do.
+        // Those due in the first 4 ms waited for 1 ms at least, or were missed on a busy machine.
         let waited = total.latency.count_between(1_000_000, u64::MAX);
-        assert!(waited >= 40, "{waited}");
+        let missed = recording.missed_arrivals;
+        assert!(waited + missed >= 40, "{waited} waited, {missed} missed");
         assert_eq!(total.counts.ops + recording.missed_arrivals, 100, "each is done or missed");
         assert!(total.service.value_at_quantile(0.5) <= total.latency.value_at_quantile(0.5));
     }
