@@ -59,7 +59,7 @@ pub enum AttachError {
 pub(crate) struct Opened {
     /// The file or block device that is the disk.
     pub file: PathBuf,
-    /// The threads that serve it until it is unmounted or [`ServedDisk`] is told to stop; or why one could
+    /// The threads that serve it until it is unmounted or [`ServedDisk`] is asked to stop; or why one could
     /// not start.
     pub threads: Vec<Result<JoinHandle<io::Result<()>>, AttachError>>,
 }
