@@ -264,7 +264,7 @@ pub(crate) fn missed_arrivals(recording: &stats::Recording) -> Option<(f64, f64)
         return (all > 0).then(|| due(None, all));
     }
     let of = |(class, missed): (&OpClass, &u64)| due(Some(*class), *missed);
-    let share = |(missed, due): &(f64, f64)| missed / due;
+    let share = |(missed, due): &(f64, f64)| missed / due.max(1.0);
     recording.missed.iter().map(of).max_by(|a, b| share(a).total_cmp(&share(b)))
 }
 

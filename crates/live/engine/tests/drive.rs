@@ -432,5 +432,8 @@ fn a_stop_request_ends_clients_that_have_no_end() {
     };
     let finished =
         run_clients(setting, vec![Starter { body, background: false, recorded: true }]).unwrap();
-    assert!(finished.result.recording.intervals.len() < 1000, "an hour has 360,000");
+    // Intervals that pass while the client has no CPU are empty.
+    let used = finished.result.recording.intervals.iter();
+    let used = used.filter(|one| one.tallies.iter().next().is_some()).count();
+    assert!(used <= 2, "{used}: one interval, and its rest");
 }

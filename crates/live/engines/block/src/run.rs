@@ -270,10 +270,12 @@ mod tests {
     #[test]
     fn a_stop_ends_at_the_next_interval() {
         for path in [Path::Auto, Path::Psync] {
-            let result = go(path, 4, true);
+            // One thread on both paths: several stop at an interval of their own each.
+            let result = go(path, 1, true);
             let whole = result.recording.intervals.iter().filter(|i| i.phase != Phase::Drain);
-            // A thread that is preempted meanwhile adds to them.
-            assert!((1..5).contains(&whole.count()), "{}", result.path);
+            // Intervals that pass while the thread has no CPU are empty.
+            let used = whole.filter(|i| i.tallies.iter().next().is_some()).count();
+            assert!(used <= 1, "{}: {used}", result.path);
         }
     }
 
