@@ -121,8 +121,8 @@ fn assert_stall_is_charged(scratch: &Scratch, stalled: Stalled) {
     let p50 = figure(scratch, "latency_p50") / 1e6;
     assert!(p50 < 0.01, "p50 {p50} s");
     let apart = p99 - figure(scratch, "latency_p90") / 1e6;
-    // 0.45 s less when the backlog is issued at once. At a finite rate p90 is nearer, by 0.19 s at the slowest
-    // rate that leaves the median in time.
+    // 0.45 s less when the backlog is issued at once. At a finite rate p90 is nearer, 0.19 s less at the
+    // slowest rate that leaves the median in time.
     assert!((0.19..0.45 * 1.10).contains(&apart), "p99 {p99} s, p90 {apart} s less");
     assert!(figure(scratch, "missed_arrivals") < 1.0);
 }
