@@ -72,27 +72,35 @@ impl<E> EventQueue<E> {
         }
     }
 
+    /// Whether the first event is in `run`, and that event.
+    #[inline]
+    fn first(&self) -> Option<(bool, &Entry<E>)> {
+        match (self.run.front(), self.heap.peek()) {
+            (Some(run), Some(heap)) if run.key() > heap.key() => Some((false, heap)),
+            (Some(run), _) => Some((true, run)),
+            (None, heap) => heap.map(|heap| (false, heap)),
+        }
+    }
+
+    /// The first event and its time.
+    #[inline]
+    #[must_use]
+    pub fn peek(&self) -> Option<(Nanos, &E)> {
+        self.first().map(|(_, entry)| (Nanos(entry.at), &entry.event))
+    }
+
     /// Time of the first event.
     #[inline]
     #[must_use]
     pub fn next_time(&self) -> Option<Nanos> {
-        match (self.run.front(), self.heap.peek()) {
-            (Some(run), Some(heap)) => Some(Nanos(run.at.min(heap.at))),
-            (Some(only), None) | (None, Some(only)) => Some(Nanos(only.at)),
-            (None, None) => None,
-        }
+        self.peek().map(|(at, _)| at)
     }
 
     /// Takes the first event if it is due by `now`.
     #[inline]
     pub fn pop_due(&mut self, now: Nanos) -> Option<(Nanos, E)> {
-        let in_run = match (self.run.front(), self.heap.peek()) {
-            (Some(run), Some(heap)) => run.key() < heap.key(),
-            (Some(_), None) => true,
-            (None, _) => false,
-        };
-        let first = if in_run { self.run.front() } else { self.heap.peek() };
-        if first?.at > now.get() {
+        let (in_run, first) = self.first()?;
+        if first.at > now.get() {
             return None;
         }
         let entry = if in_run { self.run.pop_front() } else { self.heap.pop() };

@@ -313,7 +313,7 @@ mod tests {
         assert!((2_480..=2_520).contains(&ops(4_000, 16)), "{}", ops(4_000, 16));
     }
 
-    /// Without siblings two cores give two threads' worth to any number of them.
+    /// Without SMT, two cores do the work of two threads, however many threads share them.
     #[test]
     fn cores_of_one_hardware_thread_slow_nobody_down() {
         let host = HostModel {

@@ -13,6 +13,7 @@ mod host;
 mod machine;
 mod null_engine;
 mod page_cache;
+pub mod scheduler;
 mod target;
 
 pub use block_path::BlockPath;

@@ -114,6 +114,13 @@ impl PageCache {
         Self { in_group: true, ..self }
     }
 
+    /// The file has at least this many pages from now on.
+    pub fn grow(&mut self, pages: u32) {
+        let page = Page { previous: END, next: END, flags: 0 };
+        let len = self.pages.len().max(pages as usize);
+        self.pages.resize(len, page);
+    }
+
     /// Whether it is a memory group's.
     #[must_use]
     pub const fn is_in_group(&self) -> bool {

@@ -128,8 +128,8 @@ fn another_run_is_the_same() {
     assert!(one().intervals == one().intervals);
 }
 
-/// A lock is a server: threads that hold it for a fixed time, and compute before, pass it one after the other
-/// in the order in which they came.
+/// A lock is a first-in, first-out server: threads that compute and then hold it for a fixed time acquire it
+/// one at a time, in order of arrival.
 #[test]
 fn a_lock_serves_one_at_a_time_in_order() {
     let device = OneServer { free: Nanos::ZERO, done: EventQueue::default(), service: Nanos(1) };

@@ -1,0 +1,447 @@
+//! The scheduler of a simulated host: which thread of a real program runs on which virtual core, and when.
+//!
+//! One thread really runs at a time. It charges the CPU time that it used, waits, wakes others and ends;
+//! [`Scheduler::next`] then names the thread that is furthest behind and how far it may run. The rules are
+//! those of Linux 6.6 and later in short: a woken thread goes to its previous core if that is idle, then to
+//! any idle core, then to the core of the thread that woke it; each core picks the earliest virtual deadline
+//! among the threads that are not ahead of their share (EEVDF; I. Stoica and H. Abdel-Wahab, 1995), and an
+//! idle core steals.
+//!
+//! Invariants: the clock never goes back; a core runs one thread at a time, and no core is idle while a
+//! thread waits for one; the time of a thread is the sum of its [`Times`].
+
+mod costs;
+mod queue;
+mod times;
+
+pub use costs::{SchedulerCosts, WakeCost, Waker};
+use queue::RunQueue;
+pub use times::{Counts, Times, Wait};
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use device::EventQueue;
+use units::Nanos;
+
+/// A thread of the simulation, in order of creation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub u32);
+
+/// What a thread waits for: a lock, a condition, a socket. Whoever wakes it names the same key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key(pub u64);
+
+/// What happens next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// The thread runs until its own time is past `until`; [`Nanos::MAX`] if nothing else is to happen.
+    Run {
+        /// The thread.
+        task: TaskId,
+        /// Time of the next event of any other thread or of the device.
+        until: Nanos,
+    },
+    /// The device has an event at this time; advance it and [`complete`](Scheduler::complete) what is done.
+    Device(Nanos),
+    /// Every thread waits for something that no other thread and no timer can bring.
+    Stuck,
+    /// No thread is left.
+    Finished,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Running,
+    Ready,
+    Blocked(Wait),
+    Ended,
+}
+
+#[derive(Debug)]
+struct Task {
+    state: State,
+    /// Its own time: the end of what it has done, or the begin of its wait.
+    at: Nanos,
+    began: Nanos,
+    core: usize,
+    /// The only core that it may use.
+    pinned: Option<usize>,
+    /// Virtual run time, deadline, and the lag it had when it went to sleep, ns.
+    run_time: i64,
+    deadline: i64,
+    lag: i64,
+    /// Changes whenever a wait ends, so that older timers and queue entries are recognized.
+    wait: u64,
+    /// Whether the last wait ended by its deadline.
+    timed_out: bool,
+    times: Times,
+}
+
+#[derive(Debug, Default)]
+struct Core {
+    running: Option<TaskId>,
+    /// The last thread; switching back to it costs nothing.
+    last: Option<TaskId>,
+    /// When it became idle.
+    free_at: Nanos,
+    queue: RunQueue,
+    /// Mean virtual run time when the last thread left.
+    run_time: i64,
+    /// A woken thread is to replace the running one at its next event.
+    preempt: bool,
+}
+
+/// The threads and virtual cores of a host.
+#[derive(Debug)]
+pub struct Scheduler {
+    costs: SchedulerCosts,
+    now: Nanos,
+    tasks: Vec<Task>,
+    cores: Vec<Core>,
+    idle: BTreeSet<usize>,
+    /// Ready threads of all cores, by the time since when they have been ready.
+    oldest: BTreeSet<(Nanos, TaskId)>,
+    /// Running threads by their own time; an entry is stale unless it has the thread's time.
+    running: EventQueue<TaskId>,
+    timers: EventQueue<(TaskId, u64)>,
+    waiting: HashMap<Key, VecDeque<(TaskId, u64)>>,
+    /// The thread that really runs.
+    current: Option<TaskId>,
+    next_balance: Nanos,
+    waits: u64,
+    alive: u32,
+    counts: Counts,
+}
+
+impl Scheduler {
+    /// A host of `cores` idle cores, at least one.
+    #[must_use]
+    pub fn new(cores: usize, costs: SchedulerCosts) -> Self {
+        let cores = cores.max(1);
+        Self {
+            costs,
+            now: Nanos::ZERO,
+            tasks: Vec::new(),
+            cores: (0..cores).map(|_| Core::default()).collect(),
+            idle: (0..cores).collect(),
+            oldest: BTreeSet::new(),
+            running: EventQueue::default(),
+            timers: EventQueue::default(),
+            waiting: HashMap::new(),
+            current: None,
+            next_balance: costs.balance,
+            waits: 0,
+            alive: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Time of the latest event.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// A thread's own time.
+    #[must_use]
+    pub fn time_of(&self, task: TaskId) -> Nanos {
+        self.task(task).at
+    }
+
+    /// Where a thread's time went, up to its last event.
+    #[must_use]
+    pub fn times(&self, task: TaskId) -> Times {
+        self.task(task).times
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Whether the last wait of a thread ended by its deadline.
+    #[must_use]
+    pub fn timed_out(&self, task: TaskId) -> bool {
+        self.task(task).timed_out
+    }
+
+    /// Whether a thread waits for `key`.
+    #[must_use]
+    pub fn is_awaited(&self, key: Key) -> bool {
+        self.waiting.contains_key(&key)
+    }
+
+    /// A new thread, ready now; it may be bound to one core.
+    pub fn enter(&mut self, pinned: Option<usize>) -> TaskId {
+        let id = self.reserve(pinned);
+        self.start(id);
+        id
+    }
+
+    /// A new thread that does not run before [`start`](Self::start).
+    pub fn reserve(&mut self, pinned: Option<usize>) -> TaskId {
+        let id = TaskId(self.tasks.len() as u32);
+        let pinned = pinned.map(|core| core % self.cores.len());
+        let at = self.now;
+        self.tasks.push(Task {
+            state: State::Blocked(Wait::Sleep),
+            at,
+            began: at,
+            core: pinned.unwrap_or_default(),
+            pinned,
+            run_time: 0,
+            deadline: 0,
+            lag: 0,
+            wait: 0,
+            timed_out: false,
+            times: Times::default(),
+        });
+        self.alive += 1;
+        id
+    }
+
+    /// A reserved thread is ready now, and not before its creator's time.
+    pub fn start(&mut self, id: TaskId) {
+        let at = self.current.map_or(self.now, |current| self.task(current).at).max(self.now);
+        let task = self.task_mut(id);
+        (task.at, task.began) = (at, at);
+        self.place(id, at, Waker::Interrupt);
+    }
+
+    /// A reserved thread will not be started.
+    pub fn cancel(&mut self, id: TaskId) {
+        self.task_mut(id).state = State::Ended;
+        self.alive -= 1;
+    }
+
+    /// The running thread used `cpu` of CPU time.
+    pub fn charge(&mut self, task: TaskId, cpu: Nanos) {
+        let task = self.task_mut(task);
+        debug_assert_eq!(task.state, State::Running);
+        task.at += cpu;
+        task.run_time += cpu.get() as i64;
+        task.times.cpu += cpu;
+    }
+
+    /// The running thread lets the others of its core go first (sched_yield(2)).
+    pub fn give_way(&mut self, id: TaskId) {
+        let slice = self.costs.slice.get() as i64;
+        let task = self.task_mut(id);
+        task.deadline = task.run_time + slice;
+        let core = task.core;
+        self.cores[core].preempt = true;
+    }
+
+    /// The running thread waits for any of `keys`, or until `deadline`.
+    pub fn block(&mut self, id: TaskId, keys: &[Key], deadline: Option<Nanos>, wait: Wait) {
+        self.charge(id, self.costs.block);
+        self.waits += 1;
+        let entry = (id, self.waits);
+        self.task_mut(id).wait = self.waits;
+        for key in keys {
+            let queue = self.waiting.entry(*key).or_default();
+            // A wait for several keys leaves entries at those that did not end it.
+            while queue.back().is_some_and(|old| is_over(&self.tasks, *old)) {
+                queue.pop_back();
+            }
+            queue.push_back(entry);
+        }
+        if let Some(deadline) = deadline {
+            self.timers.push(deadline.max(self.task(id).at), entry);
+        }
+        let (slice, mean) = (self.costs.slice.get() as i64, self.mean_of(self.task(id).core));
+        let task = self.task_mut(id);
+        task.lag = (mean - task.run_time).clamp(-slice, slice);
+        task.state = State::Blocked(wait);
+        self.leave(id, mean);
+    }
+
+    /// The running thread ends.
+    pub fn exit(&mut self, id: TaskId) {
+        let task = self.task(id);
+        debug_assert_eq!(task.times.total(), task.at.since(task.began));
+        let mean = self.mean_of(self.task(id).core);
+        self.task_mut(id).state = State::Ended;
+        self.alive -= 1;
+        self.leave(id, mean);
+    }
+
+    /// Wakes at most `most` of those that wait for `key`, in the order in which they came; returns how many.
+    /// `waker` is the running thread, whose CPU time it costs.
+    pub fn wake(&mut self, waker: TaskId, key: Key, most: usize, kind: Waker) -> usize {
+        let mut woken = 0;
+        while woken < most
+            && let Some(task) = self.first_of(key)
+        {
+            let at = self.task(waker).at;
+            self.task_mut(task).timed_out = false;
+            self.place_for(task, at, kind, Some(waker));
+            woken += 1;
+        }
+        woken
+    }
+
+    /// The first that waits for `key`; forgets the key with the last.
+    fn first_of(&mut self, key: Key) -> Option<TaskId> {
+        let queue = self.waiting.get_mut(&key)?;
+        let mut found = None;
+        while let Some(entry) = queue.pop_front() {
+            if !is_over(&self.tasks, entry) {
+                found = Some(entry.0);
+                break;
+            }
+        }
+        if queue.is_empty() {
+            self.waiting.remove(&key);
+        }
+        found
+    }
+
+    /// A blocked thread waits for something else from `at` on.
+    pub fn wait_for(&mut self, id: TaskId, at: Nanos, wait: Wait) {
+        let task = self.task_mut(id);
+        if let State::Blocked(before) = task.state {
+            task.times.waits[before as usize] += at.since(task.at);
+            task.at = task.at.max(at);
+            task.state = State::Blocked(wait);
+        }
+    }
+
+    /// The device is done with what `task` waits for, at `at`.
+    pub fn complete(&mut self, task: TaskId, at: Nanos) {
+        if matches!(self.task(task).state, State::Blocked(_)) {
+            self.task_mut(task).timed_out = false;
+            self.now = self.now.max(at);
+            self.place(task, at, Waker::Interrupt);
+        }
+    }
+
+    /// What happens next, given the time of the device's next event.
+    pub fn next(&mut self, device: Option<Nanos>) -> Next {
+        if let Some(current) = self.current.take() {
+            self.settle(current);
+        }
+        loop {
+            let running = self.first_running();
+            let timer = self.first_timer();
+            let event = [timer, device].into_iter().flatten().min();
+            match (running, event) {
+                (Some((task, at)), event) if event.is_none_or(|event| event > at) => {
+                    self.running.pop_due(at);
+                    self.now = self.now.max(at);
+                    if self.now >= self.next_balance {
+                        self.balance();
+                    }
+                    if self.replaced(task) {
+                        continue;
+                    }
+                    self.current = Some(task);
+                    return Next::Run { task, until: self.horizon(task, event) };
+                }
+                (_, Some(at)) if device == Some(at) => return Next::Device(at),
+                (_, Some(at)) => self.expire(at),
+                (_, None) if self.alive == 0 => return Next::Finished,
+                (_, None) => return Next::Stuck,
+            }
+        }
+    }
+
+    /// The first timer fires.
+    fn expire(&mut self, at: Nanos) {
+        if let Some((at, (task, _))) = self.timers.pop_due(at) {
+            self.now = self.now.max(at);
+            self.task_mut(task).timed_out = true;
+            self.place(task, at, Waker::Interrupt);
+        }
+    }
+
+    /// How far `task` may run: to the next event of another, or to the end of its slice if others wait.
+    fn horizon(&mut self, task: TaskId, event: Option<Nanos>) -> Nanos {
+        let other = self.first_running().map(|(_, at)| at);
+        let state = self.task(task);
+        let left = Nanos(u64::try_from(state.deadline - state.run_time).unwrap_or_default());
+        let queue = &self.cores[state.core].queue;
+        let slice = (!queue.is_empty()).then(|| state.at + left);
+        [event, other, slice].into_iter().flatten().min().unwrap_or(Nanos(u64::MAX))
+    }
+
+    /// The running thread that is furthest behind.
+    fn first_running(&mut self) -> Option<(TaskId, Nanos)> {
+        while let Some((at, task)) = self.running.peek() {
+            let state = self.task(*task);
+            if state.state == State::Running && state.at == at {
+                return Some((*task, at));
+            }
+            self.running.pop_due(at);
+        }
+        None
+    }
+
+    fn first_timer(&mut self) -> Option<Nanos> {
+        while let Some((at, entry)) = self.timers.peek() {
+            if !is_over(&self.tasks, *entry) {
+                return Some(at);
+            }
+            self.timers.pop_due(at);
+        }
+        None
+    }
+
+    /// The thread that really ran has come back: others may take its core.
+    fn settle(&mut self, id: TaskId) {
+        if self.task(id).state == State::Running && !self.replaced(id) {
+            self.running.push(self.task(id).at, id);
+        }
+    }
+
+    /// Whether a running thread lost its core to a waiting one.
+    fn replaced(&mut self, id: TaskId) -> bool {
+        let task = self.task(id);
+        let (core, over) = (task.core, task.run_time >= task.deadline);
+        if self.cores[core].queue.is_empty() {
+            self.cores[core].preempt = false;
+            if over {
+                let slice = self.costs.slice.get() as i64;
+                let task = self.task_mut(id);
+                task.deadline = task.run_time + slice;
+            }
+            return false;
+        }
+        if !self.cores[core].preempt && !over {
+            return false;
+        }
+        self.counts.preemptions += 1;
+        let mean = self.mean_of(core);
+        let slice = self.costs.slice.get() as i64;
+        let task = self.task_mut(id);
+        if over {
+            task.deadline = task.run_time + slice;
+        }
+        task.state = State::Ready;
+        let at = task.at;
+        self.enqueue(id, core);
+        self.vacate(core, mean, at);
+        // A thread bound to this core may have driven out one that others can take.
+        if let Some(idle) = self.idle.first().copied() {
+            self.fill(idle);
+        }
+        true
+    }
+
+    fn task(&self, id: TaskId) -> &Task {
+        &self.tasks[id.0 as usize]
+    }
+
+    fn task_mut(&mut self, id: TaskId) -> &mut Task {
+        &mut self.tasks[id.0 as usize]
+    }
+}
+
+/// Whether the wait of a thread that an entry is about has ended.
+fn is_over(tasks: &[Task], (task, wait): (TaskId, u64)) -> bool {
+    tasks[task.0 as usize].wait != wait
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! Where the time of threads went, and what the scheduler did.
+//!
+//! Invariant: a thread's times sum to the time since it entered.
+
+use units::Nanos;
+
+/// The kinds of waiting that are counted apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// For a lock or a condition.
+    Lock,
+    /// For a message.
+    Network,
+    /// For a device to read.
+    Read,
+    /// For a device to write.
+    Write,
+    /// For a device to flush.
+    Flush,
+    /// For a time.
+    Sleep,
+}
+
+impl Wait {
+    /// Every kind.
+    pub const ALL: [Self; 6] =
+        [Self::Lock, Self::Network, Self::Read, Self::Write, Self::Flush, Self::Sleep];
+}
+
+/// Where the time of a thread went.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Its own CPU time, and that of switching and waking.
+    pub cpu: Nanos,
+    /// Ready, but without a core.
+    pub run_queue: Nanos,
+    /// From the event that ended a wait until its core had left idle.
+    pub wake_up: Nanos,
+    /// Waiting, by [`Wait`].
+    pub waits: [Nanos; Wait::ALL.len()],
+}
+
+impl Times {
+    /// Adds those of another thread.
+    pub fn add(&mut self, other: &Self) {
+        self.cpu += other.cpu;
+        self.run_queue += other.run_queue;
+        self.wake_up += other.wake_up;
+        self.waits.iter_mut().zip(other.waits).for_each(|(own, other)| *own += other);
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> Nanos {
+        let waits = self.waits.iter().fold(Nanos::ZERO, |sum, wait| sum + *wait);
+        self.cpu + self.run_queue + self.wake_up + waits
+    }
+}
+
+/// What the scheduler did, to compare with a traced real run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Wake-ups of threads whose core had been idle.
+    pub idle_wakes: u64,
+    /// Wake-ups onto a busy core.
+    pub busy_wakes: u64,
+    /// Threads that began to run on a core on which another had run before.
+    pub switches: u64,
+    /// Threads that lost their core before they waited.
+    pub preemptions: u64,
+    /// Threads that an idle or a less busy core took over.
+    pub migrations: u64,
+}
