@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 pub use crate::cli_device::{DeviceAction, FitArguments};
-pub use crate::cli_drives::{AUTO, AttachArguments, CutFileSystem, PowerCutsArguments};
+pub use crate::cli_drives::{
+    AUTO, AttachArguments, CutFileSystem, ExecArguments, PowerCutsArguments,
+};
 pub use crate::cli_job::JobArguments;
 use crate::exit;
 pub use crate::progress::ProgressKind;
@@ -99,7 +101,7 @@ pub enum Verb {
         /// File to write; - for stdout
         #[arg(short, long, default_value = "report.html")]
         output: PathBuf,
-        /// Overwrite an output file even if it was edited or not written by Crosspoint
+        /// Overwrite an existing output file even if it was edited, or was not written by Crosspoint
         #[arg(long)]
         force: bool,
         /// Skip damaged and missing trials, and list them [default: fail with exit code 7]
@@ -124,7 +126,7 @@ pub enum Verb {
         /// File to write instead of stdout
         #[arg(short, long)]
         output: Option<PathBuf>,
-        /// Overwrite an output file even if it was edited or not written by Crosspoint
+        /// Overwrite an existing output file even if it was edited, or was not written by Crosspoint
         #[arg(long)]
         force: bool,
         /// Print the JSON document; the same as --format json
@@ -143,7 +145,8 @@ pub enum Verb {
             in workload or target."
     )]
     Compare(CompareArguments),
-    /// Pack a run with its report, metrics and published results into one archive, or verify such an archive
+    /// Pack a run, its report, its metrics and the related published results into one archive, or verify
+    /// such an archive
     #[command(
         after_help = "Examples: crosspoint bundle runs/quickstart-20260101-120000\n          \
             crosspoint bundle --check quickstart-20260101-120000.tar.gz\n\n\
@@ -159,12 +162,12 @@ pub enum Verb {
         /// Verify a bundle instead of creating one
         #[arg(long)]
         check: bool,
-        /// Overwrite an output file even if it was edited or not written by Crosspoint
+        /// Overwrite an existing output file even if it was edited, or was not written by Crosspoint
         #[arg(long, conflicts_with = "check")]
         force: bool,
     },
-    /// Run an Aerospike ACT storage test from its configuration file: same load, log and latency table, and
-    /// pass or fail
+    /// Run an Aerospike ACT storage test from an ACT configuration file, with act_storage's load, log,
+    /// latency table and verdict
     #[command(
         after_help = "Example: crosspoint act act_storage.conf --duration 60s --phase both\n\n\
             A test with writes overwrites all data on the devices named in the file."
@@ -203,7 +206,7 @@ pub enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Measure this host's I/O submission overhead (15 s) for later predictions
+    /// Measure this host's I/O submission overhead for predictions (takes 15 s)
     #[command(after_help = "Example: crosspoint calibrate /mnt/nvme\n\n\
             Without a calibration, predictions assume a published reference host (2020 Xeon, Linux 5.15).")]
     Calibrate {
@@ -217,11 +220,19 @@ pub enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Attach a modelled device as a live file or block device, or list what is attached
+    /// Expose a modelled device as a live file or block device, or list attached devices
     #[command(after_help = "Examples: crosspoint attach samsung-pm9a3 --size 64GiB\n          \
             sudo crosspoint attach samsung-pm9a3 --size 8GiB --block\n\n\
             Use the printed block device with mkfs.ext4 and mount.")]
     Attach(AttachArguments),
+    /// Run any command in virtual time: its files are on a modelled drive, its threads on virtual cores
+    #[command(
+        after_help = "Example: crosspoint exec --on samsung-990-pro --cores 8 -- \\\n             \
+            db_bench --benchmarks=fillrandom,readrandom --db=db --use_direct_reads\n\n\
+            Needs no root. Shared file mappings, child processes and sockets are not simulated yet:\n\
+            a command that uses them is ended with the name of the call."
+    )]
+    Exec(ExecArguments),
     /// Detach an attached device
     #[command(after_help = "Example: crosspoint detach --all")]
     Detach {
@@ -325,7 +336,8 @@ pub struct CompareArguments {
     /// Stacks of one run: BASELINE,CANDIDATE [default: both, if there are two]
     #[arg(long, value_name = "BASELINE,CANDIDATE", value_delimiter = ',')]
     pub stacks: Vec<String>,
-    /// Equivalence margin, must exceed 1%: a metric is equivalent if its confidence interval lies within it
+    /// Equivalence margin, more than 1%: a metric is equivalent if the confidence interval of its
+    /// difference lies within it
     #[arg(long, value_name = "SHARE", default_value = "5%")]
     pub margin: units::Share,
     /// Metrics to compare: rate, latency_mean, latency_p50, latency_p99, latency_p99_9 [default: rate and

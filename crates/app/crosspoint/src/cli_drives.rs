@@ -5,6 +5,44 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use study::Descriptor;
 
+/// Arguments of `exec`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ExecArguments {
+    /// Device model: a name from `device list`, or a profile file
+    #[arg(long, value_name = "MODEL")]
+    pub on: String,
+    /// Virtual cores
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub cores: u32,
+    /// Size of the modelled page cache [default: unlimited]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<units::Bytes>,
+    /// Files below this directory are on the modelled drive
+    #[arg(long, default_value = ".")]
+    pub directory: PathBuf,
+    /// File system on the modelled drive
+    #[arg(long, value_enum, default_value = "ext4")]
+    pub file_system: SimulatedFileSystem,
+    /// State of a modelled drive: steady, fresh (never written) or filled (written once, in order)
+    #[arg(long, default_value = "steady")]
+    pub condition: study::Condition,
+    /// Seed of the device model
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub command: Vec<String>,
+}
+
+/// File systems whose commits are modelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum SimulatedFileSystem {
+    /// With a journal
+    Ext4,
+    /// Without a journal
+    Ext4NoJournal,
+}
+
 /// Arguments of `attach`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct AttachArguments {
@@ -13,7 +51,7 @@ pub struct AttachArguments {
     /// Size of the disk, up to the model's capacity
     #[arg(long, default_value = "4GiB")]
     pub size: units::Bytes,
-    /// Parent directory of the attached disk
+    /// Directory in which the attached disk appears
     #[arg(long, default_value = ".")]
     pub at: PathBuf,
     /// Backing file for the data [default: in memory, lost on detach]
@@ -119,7 +157,7 @@ pub struct PowerCutsArguments {
 /// The first transport that works.
 pub const AUTO: &str = "auto";
 
-/// Accepts the word of a transport.
+/// A parser that accepts `auto` or the name of a transport.
 fn transport_words() -> PossibleValuesParser {
     PossibleValuesParser::new(std::iter::once(AUTO).chain(attach::transports()))
 }

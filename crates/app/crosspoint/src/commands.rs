@@ -57,6 +57,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Verb::Doctor { directory, noise: true, json } => crate::noise::run(&directory, json),
         Verb::Doctor { directory, json, .. } => Ok(doctor(&directory, json)),
         Verb::Attach(arguments) => attach::run(&arguments),
+        Verb::Exec(arguments) => crate::exec::run(&arguments),
         Verb::Detach { disk, json, .. } => attach::detach(disk.as_deref(), json),
         Verb::PowerCuts(arguments) => power_cuts::run(&arguments),
         Verb::Calibrate { directory, forget, json } => calibrate::run(&directory, forget, json),

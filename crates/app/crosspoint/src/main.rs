@@ -17,6 +17,7 @@ mod commands;
 mod compare;
 mod detach;
 mod device;
+mod exec;
 mod exit;
 mod fit;
 mod fit_picture;

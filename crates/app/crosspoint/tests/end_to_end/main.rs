@@ -32,4 +32,5 @@ mod server_safety;
 mod servers;
 mod stops;
 mod support;
+mod virtual_time;
 mod watching;

@@ -1,0 +1,128 @@
+//! `crosspoint exec`: any command in virtual time on a modelled drive.
+//!
+//! Invariant: the command has standard input and output to itself; the summary goes to stderr.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use device::Model;
+use sim::HostModel;
+use sim::scheduler::{SchedulerCosts, Wait, WakeCost};
+use stack::{StackError, state_directory};
+use units::{Bytes, Nanos, Seed, human_count};
+use vtime::{Drive, Ended, FileSystem, Host, VtimeError, simulate};
+
+use crate::cli_drives::{ExecArguments, SimulatedFileSystem};
+use crate::exit::{self, ExitCode};
+use crate::show::Failure;
+
+/// The preloaded library.
+const LIBRARY: &str = "libcrosspoint_vtime_shim.so";
+
+/// Runs the command.
+pub fn run(arguments: &ExecArguments) -> Result<ExitCode, Failure> {
+    let profile = runner::profile(&arguments.on)?;
+    let library = library()?;
+    let directory = arguments.directory.canonicalize();
+    let directory = directory.map_err(StackError::io("open", &arguments.directory))?;
+    let path = path_of(&profile)?;
+    let interrupt = WakeCost { latency: path.wake, ..SchedulerCosts::VM_2026.interrupt };
+    let costs = SchedulerCosts { interrupt, ..SchedulerCosts::VM_2026 };
+    let host = Host { cores: arguments.cores as usize, costs, path, library, directory };
+    let model =
+        Model::new(&profile, runner::condition_of(arguments.condition), Seed(arguments.seed));
+    let file_system = match arguments.file_system {
+        SimulatedFileSystem::Ext4 => FileSystem::Ext4,
+        SimulatedFileSystem::Ext4NoJournal => FileSystem::Ext4NoJournal,
+    };
+    let memory = arguments.memory.map_or(u64::MAX, Bytes::get);
+    let drive = Drive::new(model, profile.capacity.get(), memory, file_system);
+    let Some((program, rest)) = arguments.command.split_first() else {
+        return Ok(exit::USAGE);
+    };
+    match simulate(&host, drive, Command::new(program).args(rest)) {
+        Ok(ended) => {
+            say!("{}", summary(&arguments.on, arguments.cores, &ended));
+            if ended.code == 0 {
+                return Ok(exit::OK);
+            }
+            say!("error: {program} ended with exit code {}", ended.code);
+            Ok(exit::TARGET_FAILED)
+        }
+        Err(error) => {
+            say!("error: {error}\n  help: {}", next(&error, program));
+            Ok(if matches!(error, VtimeError::Killed { .. }) {
+                exit::TARGET_FAILED
+            } else {
+                exit::ENVIRONMENT
+            })
+        }
+    }
+}
+
+/// The host's side of a request: as calibrated here, otherwise as published.
+fn path_of(profile: &device::Profile) -> Result<HostModel, Failure> {
+    let calibrated = crate::host_file::here(&state_directory()?).and_then(|own| own.path("psync"));
+    let path = calibrated.or_else(|| HostModel::named("psync"));
+    Ok(path.unwrap_or_else(HostModel::io_uring).to(profile))
+}
+
+/// The library next to this program, or where cargo puts it.
+fn library() -> Result<PathBuf, Failure> {
+    let program =
+        std::env::current_exe().map_err(StackError::io("find", Path::new("crosspoint")))?;
+    let folder = program.parent().unwrap_or(Path::new("."));
+    let places = [folder.join(LIBRARY), folder.join("deps").join(LIBRARY)];
+    let found = places.iter().find(|place| place.exists()).cloned();
+    found.ok_or_else(|| {
+        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+        StackError::io("open", &folder.join(LIBRARY))(missing).into()
+    })
+}
+
+fn next(error: &VtimeError, program: &str) -> String {
+    match error {
+        VtimeError::Io { .. } => "check the command and the directory".to_owned(),
+        VtimeError::NotJoined { .. } => {
+            format!("use a dynamically linked {program}, without a wrapper script")
+        }
+        VtimeError::Uncovered { .. } | VtimeError::Asleep { .. } => {
+            "run it on an attached drive instead: crosspoint attach".to_owned()
+        }
+        VtimeError::Stuck { .. } => "the same command may hang without Crosspoint, too".to_owned(),
+        VtimeError::Killed { .. } => format!("run {program} alone to see why"),
+    }
+}
+
+/// Virtual time, requests, and where the threads' time went.
+fn summary(model: &str, cores: u32, ended: &Ended) -> String {
+    let Ended { time, times, threads, counts, drive, turns, real, .. } = ended;
+    let total = times.total().get().max(1) as f64;
+    let mut rows = vec![("CPU", times.cpu), ("run queue", times.run_queue)];
+    rows.push(("wake-up", times.wake_up));
+    let waits = ["lock", "network", "device read", "device write", "flush", "sleep"];
+    rows.extend(waits.into_iter().zip(Wait::ALL.iter().map(|wait| times.waits[*wait as usize])));
+    let rows = rows.into_iter().filter(|(_, time)| *time > Nanos::ZERO).map(|(name, time)| {
+        format!("  {name:<13}{:>6.1} %  {time}", time.get() as f64 / total * 100.0)
+    });
+    let bytes = |bytes: u64| Bytes(bytes).to_string();
+    let real = real.as_secs_f64();
+    format!(
+        "virtual time: {time} on {model}, {cores} cores ({real:.2} s of real time, {:.1} us a turn)\n\
+         device: {} reads ({}), {} writes ({}), {} flushes; page cache: {} hits, {} misses\n\
+         scheduler: {} switches, {} wake-ups of an idle core, {} of a busy one\n\
+         time of {threads} threads:\n{}",
+        real * 1e6 / (*turns).max(1) as f64,
+        human_count(drive.reads as f64),
+        bytes(drive.read_bytes),
+        human_count(drive.writes as f64),
+        bytes(drive.written_bytes),
+        human_count(drive.flushes as f64),
+        human_count(drive.hits as f64),
+        human_count(drive.misses as f64),
+        human_count(counts.switches as f64),
+        human_count(counts.idle_wakes as f64),
+        human_count(counts.busy_wakes as f64),
+        rows.collect::<Vec<_>>().join("\n")
+    )
+}

@@ -1,0 +1,249 @@
+//! Clocks, sleeping, and the number of processors.
+
+use std::ffi::{c_int, c_long, c_uint, c_void};
+
+use libc::{clockid_t, cpu_set_t, pid_t, size_t, time_t, timespec, timeval};
+use vtime::wire::Call;
+
+use crate::real::{answer, real, set_errno, system_call};
+use crate::turn::{Turn, Wait};
+
+fn span(time: u64) -> timespec {
+    timespec { tv_sec: (time / 1_000_000_000) as time_t, tv_nsec: (time % 1_000_000_000) as c_long }
+}
+
+fn nanos(time: timespec) -> u64 {
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Time of day of a thread in the simulation.
+fn virtual_time() -> Option<u64> {
+    let turn = Turn::enter()?;
+    turn.tick();
+    Some(turn.epoch() + turn.now())
+}
+
+/// Sleeps; returns false outside of the simulation.
+fn slept(time: u64) -> bool {
+    let Some(turn) = Turn::enter() else { return false };
+    let until = turn.now().saturating_add(time);
+    turn.block(Wait::Sleep, Some(until), None, 0);
+    true
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
+    let cpu = [libc::CLOCK_PROCESS_CPUTIME_ID, libc::CLOCK_THREAD_CPUTIME_ID];
+    // Beyond these are the clocks of other threads and of devices.
+    let of_day = (0..=11).contains(&clock) && !cpu.contains(&clock);
+    if of_day && let Some(now) = virtual_time() {
+        // SAFETY: the caller's.
+        unsafe { *time = span(now) };
+        return 0;
+    }
+    let real = real!(clock_gettime: unsafe extern "C" fn(clockid_t, *mut timespec) -> c_int);
+    // SAFETY: the caller's arguments.
+    unsafe { real(clock, time) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gettimeofday(time: *mut timeval, zone: *mut c_void) -> c_int {
+    let Some(now) = virtual_time() else {
+        let real = real!(gettimeofday: unsafe extern "C" fn(*mut timeval, *mut c_void) -> c_int);
+        // SAFETY: the caller's arguments.
+        return unsafe { real(time, zone) };
+    };
+    let now = span(now);
+    // SAFETY: the caller's.
+    unsafe { *time = timeval { tv_sec: now.tv_sec, tv_usec: now.tv_nsec / 1_000 } };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn time(place: *mut time_t) -> time_t {
+    let mut now = span(0);
+    // SAFETY: a place of our own.
+    unsafe { clock_gettime(libc::CLOCK_REALTIME, &raw mut now) };
+    if !place.is_null() {
+        // SAFETY: the caller's.
+        unsafe { *place = now.tv_sec };
+    }
+    now.tv_sec
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nanosleep(time: *const timespec, left: *mut timespec) -> c_int {
+    // SAFETY: the caller's.
+    if slept(nanos(unsafe { *time })) {
+        return 0;
+    }
+    answer(system_call(libc::SYS_nanosleep, [time as i64, left as i64, 0, 0, 0, 0])) as c_int
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clock_nanosleep(
+    clock: clockid_t,
+    flags: c_int,
+    time: *const timespec,
+    left: *mut timespec,
+) -> c_int {
+    if let Some(turn) = Turn::enter() {
+        // SAFETY: the caller's.
+        let time = unsafe { *time };
+        let until = match flags & libc::TIMER_ABSTIME {
+            0 => turn.now() + nanos(time),
+            _ => turn.deadline(time),
+        };
+        turn.block(Wait::Sleep, Some(until), None, 0);
+        return 0;
+    }
+    let arguments = [i64::from(clock), i64::from(flags), time as i64, left as i64, 0, 0];
+    -(system_call(libc::SYS_clock_nanosleep, arguments) as c_int)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn usleep(time: c_uint) -> c_int {
+    let time = span(u64::from(time) * 1_000);
+    // SAFETY: a place of our own.
+    unsafe { nanosleep(&raw const time, std::ptr::null_mut()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sleep(seconds: c_uint) -> c_uint {
+    let time = span(u64::from(seconds) * 1_000_000_000);
+    // SAFETY: a place of our own.
+    unsafe { nanosleep(&raw const time, std::ptr::null_mut()) };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sched_yield() -> c_int {
+    if let Some(turn) = Turn::enter() {
+        turn.call(Call::Yield, &[1]);
+        return 0;
+    }
+    answer(system_call(libc::SYS_sched_yield, [0; 6])) as c_int
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sysconf(name: c_int) -> c_long {
+    if matches!(name, libc::_SC_NPROCESSORS_ONLN | libc::_SC_NPROCESSORS_CONF)
+        && let Some(turn) = Turn::enter()
+    {
+        return c_long::from(turn.cores());
+    }
+    // SAFETY: the caller's argument.
+    unsafe { real!(sysconf: unsafe extern "C" fn(c_int) -> c_long)(name) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn get_nprocs() -> c_int {
+    // SAFETY: a known name.
+    unsafe { sysconf(libc::_SC_NPROCESSORS_ONLN) as c_int }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sched_getaffinity(
+    process: pid_t,
+    size: size_t,
+    set: *mut cpu_set_t,
+) -> c_int {
+    if let Some(turn) = Turn::enter() {
+        let cores = (turn.cores() as usize).min(size * 8);
+        // SAFETY: the caller's, of that size.
+        unsafe {
+            std::ptr::write_bytes(set.cast::<u8>(), 0, size);
+            (0..cores).for_each(|core| *set.cast::<u8>().add(core / 8) |= 1 << (core % 8));
+        }
+        return 0;
+    }
+    let arguments = [i64::from(process), size as i64, set as i64, 0, 0, 0];
+    let got = answer(system_call(libc::SYS_sched_getaffinity, arguments));
+    got.min(0) as c_int
+}
+
+/// The simulation runs on one real core, whatever the program wants.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sched_setaffinity(
+    process: pid_t,
+    size: size_t,
+    set: *const cpu_set_t,
+) -> c_int {
+    if Turn::is_simulated() {
+        return 0;
+    }
+    let arguments = [i64::from(process), size as i64, set as i64, 0, 0, 0];
+    answer(system_call(libc::SYS_sched_setaffinity, arguments)) as c_int
+}
+
+/// Waiting for files: a plain sleep without any, otherwise not simulated unless it returns at once.
+fn waited(name: &str, files: bool, timeout: Option<u64>) -> Option<c_int> {
+    let turn = Turn::enter()?;
+    match (files, timeout) {
+        (_, Some(0)) => None,
+        (true, _) => {
+            turn.uncovered(name);
+            Some(-1)
+        }
+        (false, timeout) => {
+            let until = timeout.map(|time| turn.now() + time);
+            turn.block(Wait::Sleep, until, None, 0);
+            Some(0)
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poll(files: *mut libc::pollfd, count: libc::nfds_t, wait: c_int) -> c_int {
+    let timeout = u64::try_from(wait).ok().map(|wait| wait * 1_000_000);
+    if let Some(answer) = waited("poll", count > 0, timeout) {
+        return answer;
+    }
+    let arguments = [files as i64, count as i64, i64::from(wait), 0, 0, 0];
+    answer(system_call(libc::SYS_poll, arguments)) as c_int
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_wait(
+    epoll: c_int,
+    events: *mut libc::epoll_event,
+    most: c_int,
+    wait: c_int,
+) -> c_int {
+    let timeout = u64::try_from(wait).ok().map(|wait| wait * 1_000_000);
+    if let Some(answer) = waited("epoll_wait", true, timeout) {
+        return answer;
+    }
+    let arguments = [i64::from(epoll), events as i64, i64::from(most), i64::from(wait), 0, 0];
+    answer(system_call(libc::SYS_epoll_wait, arguments)) as c_int
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn select(
+    count: c_int,
+    read: *mut libc::fd_set,
+    write: *mut libc::fd_set,
+    except: *mut libc::fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    // SAFETY: the caller's.
+    let time = unsafe { timeout.as_ref() };
+    let time = time.map(|time| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000);
+    if let Some(answer) = waited("select", count > 0, time) {
+        return answer;
+    }
+    let arguments = [i64::from(count), read as i64, write as i64, except as i64, timeout as i64, 0];
+    answer(system_call(libc::SYS_select, arguments)) as c_int
+}
+
+/// A child process would not be in the simulation.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fork() -> pid_t {
+    if let Some(turn) = Turn::enter() {
+        turn.uncovered("fork");
+        set_errno(libc::ENOSYS);
+        return -1;
+    }
+    // SAFETY: as the caller's.
+    unsafe { real!(fork: unsafe extern "C" fn() -> pid_t)() }
+}

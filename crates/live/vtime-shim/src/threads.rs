@@ -1,0 +1,455 @@
+//! Threads and what they wait for: mutexes, conditions, read-write locks, semaphores, futexes.
+//!
+//! Locks are taken by the real try-call, so their state is the C library's; a thread that does not get one
+//! waits in the simulation. Conditions are only in the simulation.
+
+use std::ffi::{c_int, c_long, c_void};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicU64};
+
+use libc::{
+    clockid_t, pthread_attr_t, pthread_cond_t, pthread_mutex_t, pthread_once_t, pthread_rwlock_t,
+    pthread_t, sem_t, timespec,
+};
+use vtime::wire::{Call, SLOTS};
+
+use crate::real::{answer, errno, real, set_errno, system_call};
+use crate::turn::{Turn, Wait, begin, end, key_of, slot};
+
+type Main = extern "C" fn(*mut c_void) -> *mut c_void;
+
+/// What a new thread needs.
+struct Start {
+    main: Main,
+    argument: *mut c_void,
+    slot: i64,
+}
+
+/// The thread of each slot, as the C library knows it.
+static HANDLES: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
+/// Key whose destructor runs when a thread ends, after those of its thread-local objects; -1 before it is
+/// made.
+static END: AtomicI32 = AtomicI32::new(-1);
+
+fn handle_key(thread: pthread_t) -> u64 {
+    key_of(thread as *const u8)
+}
+
+unsafe extern "C" fn ended(_: *mut c_void) {
+    // SAFETY: of this thread.
+    end(false, handle_key(unsafe { libc::pthread_self() }));
+}
+
+extern "C" fn start(place: *mut c_void) -> *mut c_void {
+    // SAFETY: made by `pthread_create` for this thread alone.
+    let Start { main, argument, slot: number } = *unsafe { Box::from_raw(place.cast::<Start>()) };
+    if let Some(slot) = slot(number) {
+        begin(slot);
+        // SAFETY: a key that was made; any value but null.
+        unsafe { libc::pthread_setspecific(END.load(Relaxed) as u32, place.cast_const()) };
+    }
+    main(argument)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_create(
+    thread: *mut pthread_t,
+    attributes: *const pthread_attr_t,
+    main: Main,
+    argument: *mut c_void,
+) -> c_int {
+    type Real =
+        unsafe extern "C" fn(*mut pthread_t, *const pthread_attr_t, Main, *mut c_void) -> c_int;
+    let real = real!(pthread_create: Real);
+    let Some(turn) = Turn::enter() else {
+        // SAFETY: the caller's arguments.
+        return unsafe { real(thread, attributes, main, argument) };
+    };
+    turn.tick();
+    if END.load(Relaxed) < 0 {
+        let mut key = 0;
+        // SAFETY: a place of our own; only the thread with the turn is here.
+        unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) };
+        END.store(key as i32, Relaxed);
+    }
+    let slot = turn.call(Call::Spawn, &[]);
+    let place = Box::into_raw(Box::new(Start { main, argument, slot }));
+    // SAFETY: the caller's arguments, and a start that takes `place`.
+    let code = unsafe { real(thread, attributes, start, place.cast()) };
+    if code == 0 {
+        // SAFETY: set by the call.
+        HANDLES[slot as usize].store(unsafe { *thread }, Relaxed);
+        turn.call(Call::Start, &[slot as u64]);
+    } else {
+        turn.call(Call::Cancel, &[slot as u64]);
+        // SAFETY: nobody took it.
+        drop(unsafe { Box::from_raw(place) });
+    }
+    code
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_join(thread: pthread_t, value: *mut *mut c_void) -> c_int {
+    if let Some(turn) = Turn::enter() {
+        let found = HANDLES.iter().rposition(|handle| handle.load(Relaxed) == thread);
+        if let Some(slot) = found.and_then(|number| slot(number as i64)) {
+            while slot.ended.load(Acquire) == 0 {
+                turn.block(Wait::Lock, None, Some(handle_key(thread)), 0);
+            }
+        }
+    }
+    // SAFETY: the caller's arguments.
+    unsafe {
+        real!(pthread_join: unsafe extern "C" fn(pthread_t, *mut *mut c_void) -> c_int)(
+            thread, value,
+        )
+    }
+}
+
+/// Takes a lock by trying; waits in between. Returns the error number, `ETIMEDOUT` after the deadline.
+fn take(turn: &Turn, key: u64, deadline: Option<u64>, mut attempt: impl FnMut() -> c_int) -> c_int {
+    turn.tick();
+    loop {
+        match attempt() {
+            libc::EBUSY | libc::EAGAIN => {}
+            code => return code,
+        }
+        if turn.block(Wait::Lock, deadline, Some(key), 0) {
+            return libc::ETIMEDOUT;
+        }
+    }
+}
+
+/// Defines a function that takes a lock: its name, the function that tries, the type.
+macro_rules! lock {
+    ($name:ident, $attempt:ident, $type:ty) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(lock: *mut $type) -> c_int {
+            type Real = unsafe extern "C" fn(*mut $type) -> c_int;
+            match Turn::enter() {
+                // SAFETY: the caller's lock.
+                None => unsafe { real!($name: Real)(lock) },
+                Some(turn) => take(&turn, key_of(lock), None, || unsafe {
+                    // SAFETY: the caller's lock.
+                    real!($attempt: Real)(lock)
+                }),
+            }
+        }
+    };
+}
+lock!(pthread_mutex_lock, pthread_mutex_trylock, pthread_mutex_t);
+lock!(pthread_rwlock_rdlock, pthread_rwlock_tryrdlock, pthread_rwlock_t);
+lock!(pthread_rwlock_wrlock, pthread_rwlock_trywrlock, pthread_rwlock_t);
+
+/// Defines a function that takes a lock until a time: its name, the function that tries, the type.
+macro_rules! timed_lock {
+    ($name:ident, $attempt:ident, $type:ty) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(lock: *mut $type, until: *const timespec) -> c_int {
+            type Real = unsafe extern "C" fn(*mut $type, *const timespec) -> c_int;
+            type Attempt = unsafe extern "C" fn(*mut $type) -> c_int;
+            let Some(turn) = Turn::enter() else {
+                // SAFETY: the caller's arguments.
+                return unsafe { real!($name: Real)(lock, until) };
+            };
+            // SAFETY: the caller's.
+            let deadline = turn.deadline(unsafe { *until });
+            // SAFETY: the caller's lock.
+            take(&turn, key_of(lock), Some(deadline), || unsafe { real!($attempt: Attempt)(lock) })
+        }
+    };
+}
+timed_lock!(pthread_mutex_timedlock, pthread_mutex_trylock, pthread_mutex_t);
+timed_lock!(pthread_rwlock_timedrdlock, pthread_rwlock_tryrdlock, pthread_rwlock_t);
+timed_lock!(pthread_rwlock_timedwrlock, pthread_rwlock_trywrlock, pthread_rwlock_t);
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_unlock(lock: *mut pthread_mutex_t) -> c_int {
+    // SAFETY: the caller's lock.
+    let code = unsafe {
+        real!(pthread_mutex_unlock: unsafe extern "C" fn(*mut pthread_mutex_t) -> c_int)(lock)
+    };
+    if let Some(turn) = Turn::enter() {
+        turn.wake(key_of(lock), 1);
+        turn.tick();
+    }
+    code
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) -> c_int {
+    // SAFETY: the caller's lock.
+    let code = unsafe {
+        real!(pthread_rwlock_unlock: unsafe extern "C" fn(*mut pthread_rwlock_t) -> c_int)(lock)
+    };
+    if let Some(turn) = Turn::enter() {
+        turn.wake(key_of(lock), u64::MAX);
+        turn.tick();
+    }
+    code
+}
+
+/// Waits for a condition in the simulation.
+unsafe fn wait_for(
+    turn: &Turn,
+    condition: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+    deadline: Option<u64>,
+) -> c_int {
+    type Real = unsafe extern "C" fn(*mut pthread_mutex_t) -> c_int;
+    let lock = key_of(mutex);
+    // SAFETY: the caller holds it.
+    unsafe { real!(pthread_mutex_unlock: Real)(mutex) };
+    // In one call, or a signal between the two would be lost.
+    let wakes = if turn.is_awaited(lock) { lock } else { 0 };
+    let late = turn.block(Wait::Lock, deadline, Some(key_of(condition)), wakes);
+    // SAFETY: the caller's.
+    take(turn, lock, None, || unsafe { real!(pthread_mutex_trylock: Real)(mutex) });
+    if late { libc::ETIMEDOUT } else { 0 }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_cond_wait(
+    condition: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+) -> c_int {
+    type Real = unsafe extern "C" fn(*mut pthread_cond_t, *mut pthread_mutex_t) -> c_int;
+    match Turn::enter() {
+        // SAFETY: the caller's arguments.
+        None => unsafe { real!(pthread_cond_wait: Real)(condition, mutex) },
+        // SAFETY: as above.
+        Some(turn) => unsafe { wait_for(&turn, condition, mutex, None) },
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_cond_timedwait(
+    condition: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+    until: *const timespec,
+) -> c_int {
+    type Real =
+        unsafe extern "C" fn(*mut pthread_cond_t, *mut pthread_mutex_t, *const timespec) -> c_int;
+    match Turn::enter() {
+        // SAFETY: the caller's arguments.
+        None => unsafe { real!(pthread_cond_timedwait: Real)(condition, mutex, until) },
+        Some(turn) => unsafe {
+            // SAFETY: as above.
+            let deadline = turn.deadline(*until);
+            wait_for(&turn, condition, mutex, Some(deadline))
+        },
+    }
+}
+
+/// All clocks of the simulation show the same time.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_cond_clockwait(
+    condition: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+    clock: clockid_t,
+    until: *const timespec,
+) -> c_int {
+    type Real = unsafe extern "C" fn(
+        *mut pthread_cond_t,
+        *mut pthread_mutex_t,
+        clockid_t,
+        *const timespec,
+    ) -> c_int;
+    if Turn::is_simulated() {
+        // SAFETY: the caller's arguments.
+        return unsafe { pthread_cond_timedwait(condition, mutex, until) };
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { real!(pthread_cond_clockwait: Real)(condition, mutex, clock, until) }
+}
+
+/// Wakes waiters of a condition, or calls the real function outside of the simulation.
+fn signal(condition: *mut pthread_cond_t, most: u64) -> bool {
+    let Some(turn) = Turn::enter() else { return false };
+    turn.wake(key_of(condition), most);
+    turn.tick();
+    true
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_cond_signal(condition: *mut pthread_cond_t) -> c_int {
+    if signal(condition, 1) {
+        return 0;
+    }
+    type Real = unsafe extern "C" fn(*mut pthread_cond_t) -> c_int;
+    // SAFETY: the caller's.
+    unsafe { real!(pthread_cond_signal: Real)(condition) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_cond_broadcast(condition: *mut pthread_cond_t) -> c_int {
+    if signal(condition, u64::MAX) {
+        return 0;
+    }
+    type Real = unsafe extern "C" fn(*mut pthread_cond_t) -> c_int;
+    // SAFETY: the caller's.
+    unsafe { real!(pthread_cond_broadcast: Real)(condition) }
+}
+
+/// The C library waits in the kernel for another thread's initialization. Bit 0 of the word says that it is
+/// running, bit 1 that it is done (nptl/pthread_once.c).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_once(once: *mut pthread_once_t, run: extern "C" fn()) -> c_int {
+    const RUNNING: c_int = 1;
+    const DONE: c_int = 2;
+    type Real = unsafe extern "C" fn(*mut pthread_once_t, extern "C" fn()) -> c_int;
+    // SAFETY: the caller's word, which is only accessed as an atomic.
+    let state = unsafe { AtomicI32::from_ptr(once.cast()) };
+    if state.load(Acquire) & DONE != 0 {
+        return 0;
+    }
+    if !Turn::is_simulated() {
+        // SAFETY: the caller's arguments.
+        return unsafe { real!(pthread_once: Real)(once, run) };
+    }
+    while state.load(Acquire) & RUNNING != 0 {
+        if let Some(turn) = Turn::enter() {
+            turn.block(Wait::Lock, None, Some(key_of(once)), 0);
+        }
+    }
+    if state.load(Acquire) & DONE == 0 {
+        state.store(RUNNING, Relaxed);
+        run();
+        state.store(DONE, std::sync::atomic::Ordering::Release);
+        if let Some(turn) = Turn::enter() {
+            turn.wake(key_of(once), u64::MAX);
+        }
+    }
+    0
+}
+
+/// Takes a semaphore by trying.
+fn sem_take(turn: &Turn, semaphore: *mut sem_t, deadline: Option<u64>) -> c_int {
+    let attempt = || {
+        type Real = unsafe extern "C" fn(*mut sem_t) -> c_int;
+        // SAFETY: the caller's semaphore.
+        if unsafe { real!(sem_trywait: Real)(semaphore) } == 0 { 0 } else { errno() }
+    };
+    match take(turn, key_of(semaphore), deadline, attempt) {
+        0 => 0,
+        code => {
+            set_errno(code);
+            -1
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sem_wait(semaphore: *mut sem_t) -> c_int {
+    match Turn::enter() {
+        // SAFETY: the caller's.
+        None => unsafe { real!(sem_wait: unsafe extern "C" fn(*mut sem_t) -> c_int)(semaphore) },
+        Some(turn) => sem_take(&turn, semaphore, None),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sem_timedwait(semaphore: *mut sem_t, until: *const timespec) -> c_int {
+    type Real = unsafe extern "C" fn(*mut sem_t, *const timespec) -> c_int;
+    match Turn::enter() {
+        // SAFETY: the caller's.
+        None => unsafe { real!(sem_timedwait: Real)(semaphore, until) },
+        Some(turn) => {
+            // SAFETY: the caller's.
+            let deadline = turn.deadline(unsafe { *until });
+            sem_take(&turn, semaphore, Some(deadline))
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sem_clockwait(
+    semaphore: *mut sem_t,
+    clock: clockid_t,
+    until: *const timespec,
+) -> c_int {
+    type Real = unsafe extern "C" fn(*mut sem_t, clockid_t, *const timespec) -> c_int;
+    if Turn::is_simulated() {
+        // SAFETY: the caller's arguments.
+        return unsafe { sem_timedwait(semaphore, until) };
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { real!(sem_clockwait: Real)(semaphore, clock, until) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sem_post(semaphore: *mut sem_t) -> c_int {
+    type Real = unsafe extern "C" fn(*mut sem_t) -> c_int;
+    // SAFETY: the caller's.
+    let code = unsafe { real!(sem_post: Real)(semaphore) };
+    if let Some(turn) = Turn::enter() {
+        turn.wake(key_of(semaphore), 1);
+        turn.tick();
+    }
+    code
+}
+
+/// System calls by number: futexes are simulated, asynchronous I/O is not.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall(
+    number: c_long,
+    a: c_long,
+    b: c_long,
+    c: c_long,
+    d: c_long,
+    e: c_long,
+    f: c_long,
+) -> c_long {
+    let real = || answer(system_call(number, [a, b, c, d, e, f]));
+    match number {
+        libc::SYS_futex => match Turn::enter() {
+            // SAFETY: the caller's arguments, those of futex(2).
+            Some(turn) => unsafe { futex(&turn, (a, b, c, d), real) },
+            None => real(),
+        },
+        // Programs fall back to reads that are simulated.
+        libc::SYS_io_uring_setup | libc::SYS_io_setup if Turn::is_simulated() => {
+            set_errno(libc::ENOSYS);
+            -1
+        }
+        _ => real(),
+    }
+}
+
+unsafe fn futex(
+    turn: &Turn,
+    (word, operation, value, time): (c_long, c_long, c_long, c_long),
+    real: impl FnOnce() -> c_long,
+) -> c_long {
+    let key = key_of(word as *const u8);
+    let plain = libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME;
+    match operation as c_int & !plain {
+        command @ (libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET) => {
+            turn.tick();
+            // SAFETY: the caller's word.
+            let now = unsafe { AtomicI32::from_ptr(word as *mut i32) }.load(Acquire);
+            if now != value as i32 {
+                set_errno(libc::EAGAIN);
+                return -1;
+            }
+            // SAFETY: the caller's; null if there is no limit.
+            let time = unsafe { (time as *const timespec).as_ref() };
+            let deadline = time.map(|time| match command {
+                libc::FUTEX_WAIT => {
+                    turn.now() + time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+                }
+                _ => turn.deadline(*time),
+            });
+            if turn.block(Wait::Lock, deadline, Some(key), 0) {
+                set_errno(libc::ETIMEDOUT);
+                return -1;
+            }
+            0
+        }
+        libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET => {
+            let most = u64::try_from(value as i32).unwrap_or(u64::MAX);
+            turn.wake(key, most)
+        }
+        _ => real(),
+    }
+}

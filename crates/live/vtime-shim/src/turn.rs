@@ -1,0 +1,294 @@
+//! This thread's place in the simulation: its slot, its CPU time, its calls.
+
+use std::cell::Cell;
+use std::os::fd::FromRawFd as _;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicU32};
+
+use vtime::wire::{self, Call, NEVER, SLOTS, Shared, Slot};
+
+use crate::real::{errno, set_errno, system_call};
+
+/// A stretch of CPU time that is checked against the thread's own clock, ns: others may have had the CPU.
+const LONG: u64 = 25_000;
+
+static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+struct State {
+    slot: Cell<Option<&'static Slot>>,
+    /// Inside of the library: calls of its own are real.
+    inside: Cell<u32>,
+    /// Time-stamp counter at the end of the last call.
+    last: Cell<u64>,
+    /// The thread's CPU clock at the last check, and what was counted since, ns.
+    checked: Cell<u64>,
+    counted: Cell<u64>,
+    /// CPU time since it got the turn, ns.
+    used: Cell<u64>,
+}
+
+thread_local! {
+    static STATE: State = const {
+        State {
+            slot: Cell::new(None),
+            inside: Cell::new(0),
+            last: Cell::new(0),
+            checked: Cell::new(0),
+            counted: Cell::new(0),
+            used: Cell::new(0),
+        }
+    };
+}
+
+/// The shared memory, of a process in the simulation.
+pub fn shared() -> Option<&'static Shared> {
+    // SAFETY: set once to a mapping that stays.
+    unsafe { SHARED.load(Acquire).as_ref() }
+}
+
+/// A key that is unique in the simulation: an address of this process.
+pub fn key_of<T: ?Sized>(place: *const T) -> u64 {
+    place.cast::<u8>() as u64 ^ (u64::from(PROCESS.load(Relaxed)) << 47)
+}
+
+fn ticks() -> u64 {
+    // SAFETY: it has no preconditions.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// CPU time of this thread by its own clock, ns.
+fn cpu_clock() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let place = &raw mut time as i64;
+    let clock = i64::from(libc::CLOCK_THREAD_CPUTIME_ID);
+    system_call(libc::SYS_clock_gettime, [clock, place, 0, 0, 0, 0]);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+impl State {
+    fn charge(&self) {
+        let Some(shared) = shared() else { return };
+        let now = ticks();
+        let tick = shared.header.tick.load(Relaxed);
+        let passed = now.wrapping_sub(self.last.get());
+        let mut time = ((u128::from(passed) * u128::from(tick)) >> 32) as u64;
+        self.last.set(now);
+        if time > LONG {
+            let clock = cpu_clock();
+            let own = clock.saturating_sub(self.checked.get()).saturating_sub(self.counted.get());
+            time = time.min(own);
+            self.checked.set(clock);
+            self.counted.set(0);
+            self.last.set(ticks());
+        } else {
+            self.counted.set(self.counted.get() + time);
+        }
+        self.used.set(self.used.get() + time);
+    }
+
+    fn restart(&self) {
+        self.last.set(ticks());
+    }
+
+    fn got_turn(&self) {
+        self.used.set(0);
+        self.checked.set(cpu_clock());
+        self.counted.set(0);
+        self.restart();
+    }
+}
+
+/// A thread inside of the library, between charging its CPU time and counting it again.
+pub struct Turn {
+    slot: &'static Slot,
+    shared: &'static Shared,
+}
+
+impl Turn {
+    /// Enters the library; `None` for a thread that is not in the simulation, or is inside already.
+    pub fn enter() -> Option<Self> {
+        let shared = shared()?;
+        let slot = STATE.with(|state| {
+            let slot = state.slot.get().filter(|_| state.inside.get() == 0)?;
+            state.charge();
+            state.inside.set(1);
+            Some(slot)
+        })?;
+        Some(Self { slot, shared })
+    }
+
+    /// Whether this thread is in the simulation, without entering.
+    pub fn is_simulated() -> bool {
+        STATE.with(|state| state.slot.get().is_some() && state.inside.get() == 0)
+    }
+
+    /// Virtual time of this thread, ns.
+    pub fn now(&self) -> u64 {
+        self.slot.at.load(Relaxed) + STATE.with(|state| state.used.get())
+    }
+
+    /// Time of day at virtual time 0, ns.
+    pub fn epoch(&self) -> u64 {
+        self.shared.header.epoch.load(Relaxed)
+    }
+
+    /// A time of day as virtual time.
+    pub fn deadline(&self, time: libc::timespec) -> u64 {
+        let time = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+        time.saturating_sub(self.epoch())
+    }
+
+    /// Virtual cores.
+    pub fn cores(&self) -> u32 {
+        self.shared.header.cores.load(Relaxed)
+    }
+
+    /// Calls the coordinator, and returns once this thread has the turn again.
+    pub fn call(&self, call: Call, arguments: &[u64]) -> i64 {
+        let slot = self.slot;
+        let before = errno();
+        for (place, argument) in slot.arguments.iter().zip(arguments) {
+            place.store(*argument, Relaxed);
+        }
+        slot.cpu.store(STATE.with(|state| state.used.get()), Relaxed);
+        slot.call.store(call as u32, Relaxed);
+        let spins = self.shared.header.spins.load(Relaxed);
+        slot.look(spins);
+        slot.send(&self.shared.header);
+        slot.take_turn(spins, &self.shared.slots);
+        STATE.with(State::got_turn);
+        set_errno(before);
+        slot.answer.load(Relaxed)
+    }
+
+    /// Gives up the turn if another thread or the drive is due.
+    pub fn tick(&self) {
+        let until = self.slot.until.load(Relaxed);
+        let slack = self.shared.header.slack.load(Relaxed);
+        if self.now() > until.saturating_add(slack) {
+            self.call(Call::Yield, &[0]);
+        }
+    }
+
+    /// Waits for one key; returns whether the deadline ended it. One that waits for `wakes` is woken before.
+    pub fn block(&self, wait: Wait, deadline: Option<u64>, key: Option<u64>, wakes: u64) -> bool {
+        let count = u64::from(key.is_some());
+        let deadline = deadline.unwrap_or(NEVER);
+        let arguments = [wait as u64, deadline, wakes, count, key.unwrap_or_default()];
+        self.call(Call::Block, &arguments) == 1
+    }
+
+    /// Whether a thread may be waiting for a key.
+    pub fn is_awaited(&self, key: u64) -> bool {
+        self.shared.header.awaited[wire::hash(key)].load(Relaxed) > 0
+    }
+
+    /// Wakes at most `most` that wait for a key.
+    pub fn wake(&self, key: u64, most: u64) -> i64 {
+        if !self.is_awaited(key) {
+            return 0;
+        }
+        self.call(Call::Wake, &[key, most])
+    }
+
+    /// Ends the simulation: its result would be wrong.
+    pub fn uncovered(&self, name: &str) {
+        let number = wire::UNCOVERED.iter().position(|known| *known == name);
+        self.call(Call::Uncovered, &[number.unwrap_or_default() as u64]);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        STATE.with(|state| {
+            state.inside.set(0);
+            state.restart();
+        });
+    }
+}
+
+/// Kinds of waits, in the order of `sim::scheduler::Wait`.
+#[derive(Clone, Copy)]
+pub enum Wait {
+    Lock = 0,
+    Sleep = 5,
+}
+
+/// The slot of a thread that was made by this process.
+pub fn slot(number: i64) -> Option<&'static Slot> {
+    shared()?.slots.get(usize::try_from(number).ok()?)
+}
+
+/// This thread takes a slot, and waits for its first turn.
+pub fn begin(slot: &'static Slot) {
+    let thread = system_call(libc::SYS_gettid, [0; 6]);
+    slot.process.store(PROCESS.load(Relaxed), Relaxed);
+    slot.thread.store(thread as u32, Relaxed);
+    if let Some(shared) = shared() {
+        slot.take_turn(0, &shared.slots);
+    }
+    STATE.with(|state| {
+        state.slot.set(Some(slot));
+        state.got_turn();
+    });
+}
+
+/// This thread or its process leaves the simulation for good.
+pub fn end(process: bool, key: u64) {
+    let Some(turn) = Turn::enter() else { return };
+    turn.call(Call::Exit, &[u64::from(process), key]);
+    STATE.with(|state| state.slot.set(None));
+}
+
+/// Joins the simulation when the library is loaded.
+extern "C" fn join() {
+    // SAFETY: single-threaded so far, and names that end with 0.
+    let path = unsafe { libc::getenv(c"CROSSPOINT_VTIME".as_ptr()) };
+    if path.is_null() {
+        return;
+    }
+    let flags = i64::from(libc::O_RDWR | libc::O_CLOEXEC);
+    let here = i64::from(libc::AT_FDCWD);
+    let file = system_call(libc::SYS_openat, [here, path as i64, flags, 0, 0, 0]);
+    if file < 0 {
+        return;
+    }
+    // SAFETY: just opened, and owned by nobody else.
+    let file = unsafe { std::fs::File::from_raw_fd(file as i32) };
+    let Ok(shared) = Shared::map(&file) else { return };
+    if shared.header.magic.load(Acquire) != wire::MAGIC {
+        return;
+    }
+    let process = system_call(libc::SYS_getpid, [0; 6]) as u32;
+    PROCESS.store(process, Relaxed);
+    let first = shared.header.joined.swap(1, AcqRel) == 0;
+    // A program that replaced itself by another keeps its turn.
+    let kept = || {
+        let own =
+            |slot: &&Slot| slot.process.load(Relaxed) == process && slot.ended.load(Relaxed) == 0;
+        shared.slots[..SLOTS].iter().find(own)
+    };
+    if first {
+        SHARED.store(std::ptr::from_ref(shared).cast_mut(), Release);
+        begin(&shared.slots[0]);
+    } else if let Some(slot) = kept() {
+        SHARED.store(std::ptr::from_ref(shared).cast_mut(), Release);
+        STATE.with(|state| {
+            state.slot.set(Some(slot));
+            state.got_turn();
+        });
+    }
+}
+
+/// The process ends by `exit`.
+extern "C" fn leave() {
+    end(true, 0);
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static JOIN: extern "C" fn() = join;
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static LEAVE: extern "C" fn() = leave;

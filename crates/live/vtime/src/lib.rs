@@ -1,0 +1,18 @@
+//! Unmodified programs in virtual time, on a modelled drive and any number of virtual cores.
+//!
+//! A preloaded library (`crosspoint-vtime-shim`) replaces the calls by which a program waits, reads the clock
+//! and uses files. One thread of the program runs at a time; each call goes to the coordinator, which keeps
+//! the clock, the scheduler ([`sim::scheduler`]) and the drive, and gives the turn to the thread that is
+//! furthest behind. A thread's time advances by the CPU time that it really used, and by its waits.
+//!
+//! Invariants: file contents are real and changed at once, only their time is simulated; what is not
+//! simulated ends the simulation with its name.
+
+mod coordinator;
+mod drive;
+mod error;
+pub mod wire;
+
+pub use coordinator::{Ended, Host, simulate};
+pub use drive::{Begun, Drive, DriveTotals, FileAccess, FileSystem, StepEnd};
+pub use error::VtimeError;

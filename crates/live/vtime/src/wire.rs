@@ -1,0 +1,316 @@
+//! The memory that the simulation shares with the programs in it.
+//!
+//! Each simulated thread has a slot. It writes a call and its arguments there, wakes the coordinator and
+//! sleeps until it is given the turn again. Only the thread that has the turn writes, so the fields need no
+//! lock; the two futex words order everything else.
+
+use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+/// Value of [`Header::magic`]: the version of this layout.
+pub const MAGIC: u64 = 0x6372_6f73_7370_0001;
+/// Most threads of a simulation, ended ones included.
+pub const SLOTS: usize = 4096;
+/// Most keys that a thread waits for at once.
+pub const KEYS: usize = 16;
+/// Entries of [`Header::awaited`].
+pub const HASHES: usize = 4096;
+/// Environment variable with the path of the memory.
+pub const PATH_VARIABLE: &str = "CROSSPOINT_VTIME";
+/// Environment variable with the directory whose files are on the modelled drive.
+pub const DIRECTORY_VARIABLE: &str = "CROSSPOINT_VTIME_DIR";
+/// No deadline, no event.
+pub const NEVER: u64 = u64::MAX;
+
+/// What a thread asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Call {
+    /// Nothing; others may be due before it. Argument: 1 to let others have its core first.
+    Yield,
+    /// To wait. Arguments: the kind of wait (its place in `sim::scheduler::Wait::ALL`), a deadline, a key to
+    /// wake one waiter of before (0: none), the number of keys, the keys. Returns 1 if the deadline ended
+    /// it, otherwise 0.
+    Block,
+    /// To wake those that wait for a key. Arguments: the key, how many at most. Returns how many.
+    Wake,
+    /// A slot for a new thread. Returns its number.
+    Spawn,
+    /// The new thread exists and is ready. Argument: its number.
+    Start,
+    /// Takes back the last `Spawn`: the thread could not be created. Argument: its number.
+    Cancel,
+    /// The thread ends, or its process does. Arguments: 1 if its process does, the key of those who join it.
+    Exit,
+    /// A read or write of a file. Arguments: the file, offset, length, flags of [`access`].
+    Access,
+    /// A flush. Arguments: the file, whether its metadata has to be written too.
+    Sync,
+    /// The size of a file was set, or found. Arguments: the file, its size, 1 if it was found.
+    Resize,
+    /// A file was removed.
+    Remove,
+    /// Something that is not simulated was called. Argument: its number in [`UNCOVERED`].
+    Uncovered,
+}
+
+impl Call {
+    /// The call of that number.
+    #[must_use]
+    pub fn of(number: u32) -> Option<Self> {
+        const ALL: [Call; 12] = [
+            Call::Yield,
+            Call::Block,
+            Call::Wake,
+            Call::Spawn,
+            Call::Start,
+            Call::Cancel,
+            Call::Exit,
+            Call::Access,
+            Call::Sync,
+            Call::Resize,
+            Call::Remove,
+            Call::Uncovered,
+        ];
+        ALL.get(number as usize).copied()
+    }
+}
+
+/// Functions that end a simulation, because their time would be wrong.
+pub const UNCOVERED: [&str; 8] = [
+    "fork",
+    "mmap of a shared file on the modelled drive",
+    "io_submit",
+    "poll",
+    "epoll_wait",
+    "select",
+    "posix_spawn",
+    "more than 4,096 threads",
+];
+
+/// Flags of [`Call::Access`].
+pub mod access {
+    /// Bypasses the page cache.
+    pub const DIRECT: u64 = 1;
+    /// Waits until it is on the medium (`O_DSYNC`, `O_SYNC`).
+    pub const SYNC: u64 = 2;
+    /// A write.
+    pub const WRITE: u64 = 4;
+}
+
+/// Once for the simulation.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Header {
+    /// [`MAGIC`], written last.
+    pub magic: AtomicU64,
+    /// Virtual cores that programs see.
+    pub cores: AtomicU32,
+    /// Calls so far; the coordinator sleeps on it.
+    pub calls: AtomicU32,
+    /// 1 while the coordinator sleeps.
+    pub asleep: AtomicU32,
+    /// How often a thread looks for its turn before it sleeps: 0 where coordinator and program share a CPU.
+    pub spins: AtomicU32,
+    /// Time of day at virtual time 0, ns; all clocks of a program show this plus its virtual time.
+    pub epoch: AtomicU64,
+    /// How far a thread may run past the next event of another, ns.
+    pub slack: AtomicU64,
+    /// Nanoseconds per tick of the time-stamp counter, in 2^-32.
+    pub tick: AtomicU64,
+    /// The first slot is taken by the main thread of the program.
+    pub joined: AtomicU32,
+    /// Threads that wait for a key, by its hash; waking nobody needs no call.
+    pub awaited: [AtomicU16; HASHES],
+}
+
+/// One for each thread.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Slot {
+    /// The turn: the thread sleeps on it.
+    pub turn: AtomicU32,
+    /// How it waits: asleep, looking for its turn, or told to forward one.
+    pub waiting: AtomicU32,
+    /// The slot to which it forwards the turn.
+    pub next: AtomicU32,
+    /// 1 while a call is not answered.
+    pub pending: AtomicU32,
+    /// Process and thread of the kernel; 0 until it has begun.
+    pub process: AtomicU32,
+    /// Thread ID.
+    pub thread: AtomicU32,
+    /// The thread's virtual time when it got the turn, ns.
+    pub at: AtomicU64,
+    /// It has to call when its time is past this, ns.
+    pub until: AtomicU64,
+    /// CPU time since then, ns.
+    pub cpu: AtomicU64,
+    /// Number of the [`Call`].
+    pub call: AtomicU32,
+    /// 1 once the thread has ended.
+    pub ended: AtomicU32,
+    /// Its arguments.
+    pub arguments: [AtomicU64; 4 + KEYS],
+    /// The answer.
+    pub answer: AtomicI64,
+}
+
+/// All of it.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Shared {
+    /// Once.
+    pub header: Header,
+    /// By thread.
+    pub slots: [Slot; SLOTS],
+}
+
+/// Place of a key in [`Header::awaited`].
+#[must_use]
+pub fn hash(key: u64) -> usize {
+    (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 52) as usize
+}
+
+impl Shared {
+    /// Maps the memory.
+    ///
+    /// # Errors
+    /// If the file is too short or cannot be mapped.
+    pub fn map(file: &std::fs::File) -> std::io::Result<&'static Self> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap};
+        let size = size_of::<Self>();
+        if file.metadata()?.len() < size as u64 {
+            return Err(std::io::Error::other("the shared memory is too short"));
+        }
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping of a file of this size; it is never unmapped.
+        let place =
+            unsafe { mmap(std::ptr::null_mut(), size, protection, MapFlags::SHARED, file, 0) }?;
+        // SAFETY: page-aligned, long enough, and every bit pattern is valid for atomics.
+        Ok(unsafe { &*place.cast::<Self>() })
+    }
+}
+
+/// Sleeps while `word` is `value`, for at most `timeout`.
+pub fn wait(word: &AtomicU32, value: u32, timeout: Option<std::time::Duration>) {
+    let limit = timeout.map(|time| libc::timespec {
+        tv_sec: time.as_secs() as libc::time_t,
+        tv_nsec: libc::c_long::from(time.subsec_nanos() as i32),
+    });
+    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    futex(word, libc::FUTEX_WAIT, value, limit);
+}
+
+/// Wakes one sleeper.
+pub fn wake(word: &AtomicU32) {
+    futex(word, libc::FUTEX_WAKE, 1, std::ptr::null());
+}
+
+/// Without the C library's `syscall`, which the simulation replaces.
+#[cfg(target_arch = "x86_64")]
+fn futex(word: &AtomicU32, operation: i32, value: u32, limit: *const libc::timespec) {
+    // SAFETY: a futex on a live word; registers are declared as the kernel uses them.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") libc::SYS_futex => _,
+            in("rdi") word.as_ptr(),
+            in("rsi") i64::from(operation),
+            in("rdx") u64::from(value),
+            in("r10") limit,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack)
+        );
+    }
+}
+
+/// Elsewhere there is no shim yet.
+#[cfg(not(target_arch = "x86_64"))]
+fn futex(word: &AtomicU32, operation: i32, value: u32, limit: *const libc::timespec) {
+    // SAFETY: a futex on a live word.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, limit) };
+}
+
+impl Slot {
+    /// Gives the turn to the thread. `last` made the last call and may wake this one: on the CPU that both
+    /// use, which is cheaper than from another. `number` is the place of this slot.
+    pub fn give_turn(&self, number: u32, last: Option<&Self>) {
+        self.turn.store(1, Ordering::SeqCst);
+        if let Some(last) = last.filter(|last| !std::ptr::eq(*last, self)) {
+            last.next.store(number, Ordering::SeqCst);
+            let (all, waiting) = (Ordering::SeqCst, &last.waiting);
+            if waiting.compare_exchange(LOOKING, FORWARDS, all, all).is_ok() {
+                return;
+            }
+        }
+        if self.waiting.load(Ordering::SeqCst) == ASLEEP {
+            wake(&self.turn);
+        }
+    }
+
+    /// The thread looks for its turn from now on, if it does so at all; before its call.
+    pub fn look(&self, spins: u32) {
+        let waiting = if spins > 0 { LOOKING } else { ASLEEP };
+        self.waiting.store(waiting, Ordering::SeqCst);
+    }
+
+    /// Waits until the thread has the turn, and takes it: looks `spins` times before it sleeps.
+    pub fn take_turn(&self, spins: u32, slots: &[Self]) {
+        for _ in 0..spins {
+            if self.turn.load(Ordering::Acquire) == 1 {
+                self.turn.store(0, Ordering::Relaxed);
+                return;
+            }
+            if self.waiting.load(Ordering::Acquire) == FORWARDS {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        if self.waiting.swap(ASLEEP, Ordering::SeqCst) == FORWARDS
+            && let Some(next) = slots.get(self.next.load(Ordering::SeqCst) as usize)
+        {
+            wake(&next.turn);
+        }
+        while self.turn.swap(0, Ordering::SeqCst) == 0 {
+            wait(&self.turn, 0, None);
+        }
+    }
+
+    /// The thread has written a call.
+    pub fn send(&self, header: &Header) {
+        self.pending.store(1, Ordering::SeqCst);
+        header.calls.fetch_add(1, Ordering::SeqCst);
+        if header.asleep.load(Ordering::SeqCst) == 1 {
+            wake(&header.calls);
+        }
+    }
+
+    /// Waits for a call of the thread, or for `limit`; returns whether there is one.
+    #[must_use]
+    pub fn await_call(&self, header: &Header, limit: std::time::Duration) -> bool {
+        let is_pending = || self.pending.load(Ordering::SeqCst) == 1;
+        for _ in 0..header.spins.load(Ordering::Relaxed) * COORDINATOR_SPINS {
+            if is_pending() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        let seen = header.calls.load(Ordering::SeqCst);
+        header.asleep.store(1, Ordering::SeqCst);
+        if !is_pending() {
+            wait(&header.calls, seen, Some(limit));
+        }
+        header.asleep.store(0, Ordering::SeqCst);
+        is_pending()
+    }
+}
+
+/// Sleeps on its turn, or will.
+const ASLEEP: u32 = 0;
+/// Looks for its turn.
+const LOOKING: u32 = 1;
+/// Is to wake the slot `next`, and sleep.
+const FORWARDS: u32 = 2;
+/// The coordinator looks this many times as often as a thread before it sleeps.
+const COORDINATOR_SPINS: u32 = 16;
