@@ -183,7 +183,7 @@ pub(crate) fn mixes(run: &Run) -> Vec<Finding> {
     worst.iter().map(of).collect()
 }
 
-/// Latency of one request, throughput and IOPS of each stack.
+/// Latency of one request and the highest IOPS of each stack.
 pub(crate) fn devices(run: &Run) -> Vec<Finding> {
     let all = groups(run);
     let single = single_depth(run, READS);
@@ -193,15 +193,12 @@ pub(crate) fn devices(run: &Run) -> Vec<Finding> {
             group.first.stack == stack.name && group.first.engine == "block" && group.is_sound()
         });
         let reads: Vec<&Group<'_>> = own.filter(|group| group.classes() == [READS]).collect();
-        let most = |of: &dyn Fn(&Group<'_>) -> Option<f64>| {
-            reads.iter().filter_map(|group| of(group)).max_by(f64::total_cmp)
-        };
+        let rates = reads.iter().filter_map(|group| Some(group.rate(READS)?.value));
         Some(Finding::Device {
             storage: storage_words(&stack.title).to_owned(),
             job: shape(one),
             p50: time(p50),
-            bytes: Bytes(most(&|group| Some(group.throughput(READS)?.value))? as u64),
-            rate: most(&|group| Some(group.rate(READS)?.value))?,
+            rate: rates.max_by(f64::total_cmp)?,
             note: format!("median; {}", one.source_text(P50)),
         })
     };

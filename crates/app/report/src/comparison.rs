@@ -51,7 +51,6 @@ pub(crate) fn across(run: &Run, decisions: &[Decision<'_>]) -> Option<Finding> {
         }
     };
     Some(Finding::Across {
-        jobs: all.ratios.len(),
         best: title(best).to_owned(),
         here: place(first.here()),
         least: (*least, job(&all.ratios[0])),
@@ -244,7 +243,7 @@ fn second_line(decision: &Decision<'_>) -> String {
             share * 100.0
         )),
         LimitedBy::Processors(busy) => {
-            Some(format!("CPU-bound on {here}: {:.0} % busy.", busy * 100.0))
+            Some(format!("CPU-bound on {here}: the host's CPUs are {:.0} % busy.", busy * 100.0))
         }
         LimitedBy::Thread(_) | LimitedBy::Unknown => None,
     });

@@ -42,20 +42,24 @@ pub(crate) fn stalls(run: &Run) -> Vec<Finding> {
     let of = |group: &Group<'_>| {
         let trial = group.first;
         let whole = trial.result.recording.intervals.last()?.end.as_secs_f64();
-        Some(Finding::Stalls {
-            engine: engine_title(group),
-            share: stalled(group)? / whole.max(1e-9),
-            storage: storage_words(group.stack_title()).to_owned(),
-            causes: causes(trial),
-            note: format!("{whole:.0} s including warm-up, {}", trial.source),
-        })
+        let share = stalled(group)? / whole.max(1e-9);
+        let (engine, causes) = (engine_title(group), causes(trial));
+        let counters = match (share > 0.0, causes.is_empty()) {
+            (true, true) => Some(format!("No {engine} counter shows why.")),
+            (true, false) => Some(format!("{engine} counters: {causes}.")),
+            (false, _) => None,
+        };
+        let storage = storage_words(group.stack_title()).to_owned();
+        let note = format!("{whole:.0} s including warm-up, {}", trial.source);
+        Some((Finding::Stalls { engine, share, storage, note }, counters.map(Finding::Text)))
     };
     // A read-only job has no write stalls.
     let write = Ops::Only(OpClass::Write);
     let mut written: Vec<Group<'_>> =
         groups(run).into_iter().filter(|group| group.classes().contains(&write)).collect();
     written.sort_by(|a, b| stalled(b).unwrap_or(-1.0).total_cmp(&stalled(a).unwrap_or(-1.0)));
-    written.iter().filter_map(of).take(STALLS_TOLD).collect()
+    let both = written.iter().filter_map(of).take(STALLS_TOLD);
+    both.flat_map(|(stalls, counters)| [Some(stalls), counters]).flatten().collect()
 }
 
 /// The engine's counters of stalls, the largest first.
@@ -216,7 +220,6 @@ pub(crate) fn memory(run: &Run) -> Vec<Finding> {
         let (first, last) = (line.points.first()?, line.points.last()?);
         Some(Finding::Memory {
             most: 1.0 / first.0,
-            least: 1.0 / last.0,
             gain: first.1.value / last.1.value,
             storage: title(run, &line.stack).to_owned(),
             note: format!("{}, {}{}", runs_each(run), line.source, scaled(run, &line.stack)),

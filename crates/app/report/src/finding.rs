@@ -5,7 +5,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use units::{Bytes, Nanos, human_count};
+use units::{Nanos, human_count};
 
 /// A storage and its number, with the unit.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,7 +48,7 @@ pub(crate) enum Finding {
     /// One job on one storage.
     Reached { subject: String, is_rate: bool, side: Side, note: String },
     /// All jobs of two storages: the ratios of the least and the most favourable one.
-    Across { jobs: usize, best: String, here: String, least: (f64, String), most: (f64, String) },
+    Across { best: String, here: String, least: (f64, String), most: (f64, String) },
     /// The lowest load that reaches nearly the highest rate.
     PeakRate { storage: String, rate: f64, job: String, load: String, note: String },
     /// How far a storage can be loaded; `growth` is the latency at 95 % of its peak over the unloaded one.
@@ -63,16 +63,16 @@ pub(crate) enum Finding {
     Flush { every: String, storage: String, p50: String, p99: String, note: String },
     /// Times in an open loop.
     AtRate { job: String, rate: String, storage: String, p99: String, note: String },
-    /// One request, bandwidth and rate.
-    Device { storage: String, job: String, p50: String, bytes: Bytes, rate: f64, note: String },
+    /// The time of one request, and the highest rate.
+    Device { storage: String, job: String, p50: String, rate: f64, note: String },
     /// Aerospike's test.
     Act { storage: String, ratings: Ratings, note: String },
     /// A race of two stacks; seconds.
     Race { transactions: f64, first: (String, f64), last: (String, f64), note: String },
     /// The gain from memory: the ratio of rates at two buffer pool sizes.
-    Memory { most: f64, least: f64, gain: f64, storage: String, note: String },
-    /// Write stalls of an engine; `share` of the time, and the engine's counters.
-    Stalls { engine: String, share: f64, storage: String, causes: String, note: String },
+    Memory { most: f64, gain: f64, storage: String, note: String },
+    /// Write stalls of an engine; `share` of the time.
+    Stalls { engine: String, share: f64, storage: String, note: String },
     /// Two engines on one storage.
     Engines { engines: [String; 2], what: &'static str, ratio: f64, storage: String, note: String },
     /// The share of the local rate behind a fabric, from the least to the most; the least in one job.
@@ -107,9 +107,9 @@ impl Display for Words<'_> {
                 let verb = if *is_rate { "reach" } else { "take" };
                 write!(out, "{subject} {verb} {} on {} ({note}).", side.value, side.storage)
             }
-            F::Across { jobs, best, here, least, most } => write!(
+            F::Across { best, here, least, most } => write!(
                 out,
-                "Across {jobs} jobs, {best} delivers from {} ({}) to {} ({}) the rate of {here}.",
+                "{best} delivers from {} ({}) to {} ({}) the rate of {here}.",
                 times(least.0),
                 least.1,
                 times(most.0),
@@ -117,33 +117,27 @@ impl Display for Words<'_> {
             ),
             F::Race { transactions, first, last, note } => write!(
                 out,
-                "{} finishes {} transactions {} as fast as {}: {:.0} s vs {:.0} s ({note}).",
+                "{} finishes {} transactions {} as fast as {} ({note}).",
                 first.0,
                 human_count(*transactions),
                 times(last.1 / first.1.max(1e-9)),
-                last.0,
-                first.1,
-                last.1
+                last.0
             ),
-            F::Memory { most, least, gain, storage, note } => write!(
+            F::Memory { most, gain, storage, note } => write!(
                 out,
-                "A buffer pool for {:.0} % of the data instead of {:.0} % gives {} the transactions on \
+                "A buffer pool for {:.0} % of the data gives {} the transactions of the smallest one on \
                  {storage} ({note}).",
                 most * 100.0,
-                least * 100.0,
                 times(*gain)
             ),
-            F::Stalls { engine, share, storage, causes, note } => {
-                let causes = if causes.is_empty() { "no counter shows why" } else { causes };
-                match *share > 0.0 {
-                    true => write!(
-                        out,
-                        "{engine} stalls writes {:.0} % of the time on {storage}: {causes} ({note}).",
-                        share * 100.0
-                    ),
-                    false => write!(out, "{engine} showed no write stalls on {storage} ({note})."),
-                }
-            }
+            F::Stalls { engine, share, storage, note } => match *share > 0.0 {
+                true => write!(
+                    out,
+                    "{engine} stalls writes {:.0} % of the time on {storage} ({note}).",
+                    share * 100.0
+                ),
+                false => write!(out, "{engine} showed no write stalls on {storage} ({note})."),
+            },
             F::Engines { engines: [first, second], what, ratio, storage, note } => write!(
                 out,
                 "{first} serves {} as many {what} as {second} on {storage} ({note}).",
@@ -180,14 +174,14 @@ fn compared(
     match order {
         Order::Faster(ratio) => write!(
             out,
-            "{subject} are {} as fast on {} as on {}: {values}.",
+            "{subject} are {} as fast on {} as on {} ({note}).",
             times(ratio),
             best.storage,
             here.storage
         ),
         Order::Slower => write!(
             out,
-            "Of the reliable results, {subject} are fastest on {}: {} vs {} on {} ({note}).",
+            "{subject} are fastest on {}: {} vs {} on {} ({note}).",
             here.storage, here.value, best.value, best.storage
         ),
         Order::Same => write!(
@@ -208,13 +202,13 @@ fn block(out: &mut Formatter<'_>, finding: &Finding) -> fmt::Result {
     match finding {
         Finding::PeakRate { storage, rate, job, load, note } => write!(
             out,
-            "{storage} reaches {} IOPS ({job} reads) at {load}, within 5 % of its peak ({note}).",
+            "{storage} reaches {} IOPS ({job} reads) at {load} ({note}).",
             human_count(*rate)
         ),
         Finding::Knee { storage, rate, job, growth, note } => write!(
             out,
-            "The knee of {storage} is at {} IOPS ({job}); at 95 % of its peak rate, latency is {} the \
-             unloaded latency ({note}).",
+            "The knee of {storage} is at {} IOPS ({job}); near its peak, latency is {} the unloaded \
+             latency ({note}).",
             human_count(*rate),
             times(*growth)
         ),
@@ -240,9 +234,9 @@ fn block(out: &mut Formatter<'_>, finding: &Finding) -> fmt::Result {
         Finding::AtRate { job, rate, storage, p99, note } => {
             write!(out, "At {rate}, {job} operations have a p99 of {p99} on {storage} ({note}).")
         }
-        Finding::Device { storage, job, p50, bytes, rate, note } => write!(
+        Finding::Device { storage, job, p50, rate, note } => write!(
             out,
-            "{storage} serves one {job} read in {p50}, and up to {bytes}/s or {} IOPS ({note}).",
+            "{storage} serves one {job} read in {p50}, and up to {} IOPS ({note}).",
             human_count(*rate)
         ),
         Finding::Act { storage, ratings, note } => act(out, (storage, note), ratings),
@@ -305,11 +299,10 @@ mod tests {
             note: note(),
         };
         let orders = [Order::Faster(4.99), Order::Slower, Order::Same, Order::Inconclusive];
-        let stalls = |share, causes: &str| Finding::Stalls {
+        let stalls = |share| Finding::Stalls {
             engine: "RocksDB".into(),
             share,
             storage: storage(),
-            causes: causes.into(),
             note: note(),
         };
         let fabric = |kept| Finding::Fabric {
@@ -326,11 +319,11 @@ mod tests {
         let mut all: Vec<Finding> = orders.map(job).into();
         all.extend([
             Finding::Reached { subject, is_rate, side: side("this disk", "1204/s"), note: note() },
-            Finding::Across { jobs: 6, best, here, least, most },
+            Finding::Across { best, here, least, most },
             Finding::Race { transactions: 2e6, first, last, note: note() },
-            Finding::Memory { most: 1.0, least: 0.1, gain: 6.2, storage: storage(), note: note() },
-            stalls(0.25, "19 level-0 slowdowns, 17 memtable stops"),
-            stalls(0.0, ""),
+            Finding::Memory { most: 1.0, gain: 6.2, storage: storage(), note: note() },
+            stalls(0.25),
+            stalls(0.0),
             Finding::Engines {
                 engines: ["LMDB".into(), "RocksDB".into()],
                 what: "lookups",
@@ -394,14 +387,7 @@ mod tests {
                 p99,
                 note: note(),
             },
-            Finding::Device {
-                storage: storage(),
-                job: random(),
-                p50,
-                bytes: Bytes(7 << 30),
-                rate: 1.2e6,
-                note: note(),
-            },
+            Finding::Device { storage: storage(), job: random(), p50, rate: 1.2e6, note: note() },
             ratings(&[1, 3], &[6]),
             ratings(&[1, 6], &[3]),
             ratings(&[1, 3], &[]),
@@ -415,7 +401,7 @@ mod tests {
         let all = of_databases().into_iter().chain(of_blocks());
         let said: Vec<String> = all.map(|one| one.to_string()).collect();
         for one in &said {
-            assert!(one.split_whitespace().count() <= 30, "{one}");
+            assert!(one.split_whitespace().count() <= 25, "{one}");
             assert!(one.ends_with('.') && one.chars().next().is_some_and(char::is_alphanumeric));
         }
         insta::assert_snapshot!(said.join("\n"));
