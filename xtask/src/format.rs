@@ -144,7 +144,7 @@ fn list_engines(out: &mut String) {
     }
 }
 
-/// The type of a key, without its list form and `null`.
+/// The schema of a key's type, without its list and `null` alternatives.
 fn definition<'a>(one: &'a Value, schema: &'a Value) -> Option<&'a Value> {
     let name = named(one)?;
     Some(&schema["$defs"][name])

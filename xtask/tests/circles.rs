@@ -1,5 +1,4 @@
-//! Files of a crate depend on each other in one direction: what is read first needs nothing of what is read
-//! later.
+//! Dependencies between the files of a crate are acyclic.
 //!
 //! A folder with its `mod.rs` counts as one module. Three kinds of dependency are seen: paths that begin with
 //! `crate::`, names that the crate's root re-exports, and methods of a type that has `impl` blocks in several

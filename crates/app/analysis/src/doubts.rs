@@ -76,7 +76,7 @@ impl WarningKind {
             }
             Self::LoadNotKept => "lower the rate, or allow more operations in flight",
             Self::NotDelivered => {
-                "rerun on an idle host, or use one larger time scale for all compared stacks \
+                "rerun on an idle host, or use the same larger time scale for all compared stacks \
                  (--set stack.NAME.scale=K)"
             }
             Self::BusyHost => "rerun on an idle host",
@@ -407,7 +407,7 @@ fn rates_of(trial: &TrialRecord) -> Vec<f64> {
     trial.result.recording.measured().map(rate).collect()
 }
 
-/// The averages of the first and of the last quarter; none of fewer than four.
+/// Mean rate of the first and of the last quarter; `None` with fewer than four rates.
 fn ends_of(rates: &[f64]) -> Option<(f64, f64)> {
     let quarter = rates.len() / 4;
     let average = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;

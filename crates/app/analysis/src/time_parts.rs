@@ -64,7 +64,7 @@ impl Part {
             Self::DriveWrites => "drive: writes",
             Self::DriveFlushes => "drive: flushes",
             Self::Drive => "drive",
-            Self::DriveAndLayers => "drive with its guest, fabric or cache layer",
+            Self::DriveAndLayers => "drive plus guest, fabric or cache",
             Self::Selects => "read statements (incl. drive time)",
             Self::Changes => "write statements (incl. drive time)",
             Self::Commit => "commit (incl. log flush)",

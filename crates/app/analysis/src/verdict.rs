@@ -40,7 +40,7 @@ pub struct Judged {
     pub verdict: Verdict,
     /// Our number, also where it is not judged.
     pub ours: Option<f64>,
-    /// Its interval.
+    /// Confidence interval of our number.
     pub interval: Option<(f64, f64)>,
     /// Source of our number.
     pub source: Option<Source>,
@@ -106,7 +106,7 @@ pub(crate) fn judge(
     let found = [Source::Measured, Source::Emulated, Source::Predicted]
         .into_iter()
         .find_map(|source| number(claim, figures, source));
-    let Some(number) = found else { return none("not in this run") };
+    let Some(number) = found else { return none("not tested by this run") };
     let (from, to) = claim.bounds();
     let lies = match (from..=to).contains(&number.value) {
         true => Lies::Inside,
@@ -132,8 +132,7 @@ pub(crate) fn judge(
     }
     let input = claim.is.is_some_and(|is| is != Evidence::HeldOut);
     if number.source == Source::Predicted && input {
-        let why =
-            "not a test, because the model was fitted to this figure or its constants imply it";
+        let why = "no test, because the model was fitted to this figure or its constants imply it";
         return judged(Verdict::Fitted, why.to_owned());
     }
     if let Some(why) = number.spoiled.clone() {
@@ -143,7 +142,7 @@ pub(crate) fn judge(
         None => {
             let why = match number.source {
                 Source::Predicted => {
-                    "fewer than three held-out figures, so the prediction error is unknown"
+                    "with fewer than three held-out figures, the prediction error is unknown"
                 }
                 Source::Emulated => {
                     "no held-out figure for such jobs, so the model error is unknown"

@@ -16,7 +16,7 @@ pub enum DeviceAction {
         #[arg(long)]
         json: bool,
     },
-    /// Show a profile's stack, with every constant and its source
+    /// Show the layers of a profile, and every constant with its source
     #[command(after_help = "Example: crosspoint device show raid5-3x-s3520")]
     Show {
         /// Name of a built-in profile, or a profile file

@@ -16,7 +16,7 @@ pub(crate) struct Charts {
     pub curves: Vec<Chart>,
     /// Latency over percentile.
     pub spectra: Vec<Chart>,
-    /// Over a parameter that an experiment sweeps.
+    /// Results plotted against a parameter that an experiment sweeps.
     pub sweeps: Vec<Sweep>,
     /// Rate over time.
     pub series: Vec<Chart>,

@@ -128,7 +128,7 @@ fn view(run: &Run, decision: &Decision<'_>, hues: &Hues, several: bool) -> Decis
     };
     let note = match decision.counted {
         DecisionMetric::ReadTime => {
-            format!("{}; a ratio above 1 is faster", runs_words(&here.group))
+            format!("{}; a ratio above 1 means faster", runs_words(&here.group))
         }
         _ => {
             let words =

@@ -40,7 +40,7 @@ pub(crate) struct ScalingView {
     left_out: usize,
 }
 
-/// The pictures of a run.
+/// The scaling charts of a run.
 pub(crate) fn scaling_views(run: &Run, hues: &Hues) -> Vec<ScalingView> {
     let all = panels(run);
     // Of several databases each is named.

@@ -17,7 +17,7 @@ use workload::{BlockGroup, BlockPlan};
 use crate::RunnerError;
 use crate::measured::open_file;
 
-/// The file.
+/// Size of the temporary file that calibration uses.
 const SIZE: Bytes = Bytes::mib(64);
 /// Number of rounds; medians are used.
 const ROUNDS: usize = 5;

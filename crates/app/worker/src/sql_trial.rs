@@ -173,7 +173,7 @@ fn identity(totals: &BTreeMap<String, f64>, passed: Duration) -> Option<String> 
     }
     Some(format!(
         "write accounting: pages + doublewrite = {:.1} % of the server's reported data writes; data + \
-         redo log = {:.1} % of its writes counted by the kernel (remainder: log padding)",
+         redo log = {:.1} % of its writes as counted by the kernel (the rest is log padding)",
         pages / data * 100.0,
         (data + redo) / process * 100.0
     ))

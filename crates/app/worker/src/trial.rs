@@ -207,7 +207,7 @@ fn conclude<E: KeyValueEngine>(engine: &E, place: &Path, notes: &mut Vec<String>
         let whole = engine.bytes_of_device().unwrap_or(warm.whole);
         let share = warm.resident.get() as f64 / whole.get().max(1) as f64;
         notes.push(format!(
-            "{:.0} % of the database ({whole}) was resident at the end",
+            "{:.0} % of the {whole} database was in the page cache at the end",
             share.min(1.0) * 100.0
         ));
     }

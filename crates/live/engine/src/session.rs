@@ -35,7 +35,7 @@ pub struct Completion {
 /// How long [`Session::poll`] may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wait {
-    /// Time until the next operation is due; none: only a completion leads on.
+    /// Time until the next operation is due; `None` if nothing can be submitted before a completion.
     pub due_in: Option<Nanos>,
     /// Interval length of the trial: return after it if possible.
     pub interval: Nanos,

@@ -22,7 +22,7 @@ impl<D: Device> Below<D> {
         Self { device, next }
     }
 
-    /// Its next event; the end of time if never.
+    /// Time of the device's next event; the end of time if there is none.
     #[inline]
     pub fn next(&self) -> Nanos {
         self.next

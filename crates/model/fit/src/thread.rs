@@ -110,8 +110,8 @@ impl DeviceTimes {
         rising(row, &mend.means).into_iter().zip(ends.windows(2)).map(within).collect()
     }
 
-    /// Shifts the times of a job by the error found in its quantiles; rare quantiles, which chance may have
-    /// moved, by the error of the nearest other one.
+    /// Shifts each latency quantile of a job by its error; extreme quantiles, which may be off by chance, by
+    /// the error of the nearest reliable one.
     pub fn move_quantiles(&mut self, point: &FitPoint, kind: usize, found: &FitTimes) {
         let own = point.of(kind);
         let ops = own.ops.min(found.ops) as f64;

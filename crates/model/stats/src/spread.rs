@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-/// Counts of times by quarter octaves.
+/// Histogram of times with four buckets per octave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Vec<(usize, u32)>", from = "Vec<(usize, u32)>")]
 pub struct Spread([u32; Spread::BUCKETS]);

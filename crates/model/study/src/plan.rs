@@ -64,7 +64,7 @@ pub enum Execution {
     Direct,
     /// An embedded engine in a process of its own.
     Child,
-    /// Clients in a process of their own, of a server or of SQLite.
+    /// Clients of a database server or of SQLite, in a separate process.
     Server,
     /// The same for several stacks that start together: the trials of one race are one unit.
     Race,

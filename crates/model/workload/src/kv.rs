@@ -51,7 +51,7 @@ pub struct KvRole {
     pub mix: [(KvAction, u32); 2],
     /// How records are chosen.
     pub keys: KvKeys,
-    /// It continues next to the clients of interest.
+    /// Whether this client only runs alongside the clients that are measured.
     pub background: bool,
     /// Arrivals of all clients that share the schedule. A closed loop has no think time here.
     pub arrivals: Arrivals,

@@ -14,7 +14,7 @@ use super::done;
 use crate::groups::{Group, Ops, groups};
 use crate::sql::best_page_sizes;
 
-/// Sizes that make a line.
+/// Minimum number of sizes for fitting a line.
 const SIZES_MIN: usize = 3;
 /// Rows of a range of sysbench's.
 const RANGE_ROWS: f64 = 100.0;

@@ -76,7 +76,8 @@ fn databases_take_what_their_format_says_on_a_fresh_file_system_under_a_memory_l
         let output = scratch.run("run db.toml --out run");
         expect(&output, 0);
         let notes = String::from_utf8_lossy(&output.stderr).into_owned();
-        for words in ["on fresh ext4", "memory limited to 100 MiB", "resident at the end"] {
+        for words in ["on fresh ext4", "memory limited to 100 MiB", "in the page cache at the end"]
+        {
             assert!(notes.contains(words), "{words}: {notes}");
         }
         let found = figure(&scratch, metric);

@@ -161,7 +161,7 @@ impl Engine for Lmdb {
         let how = if self.write_map {
             "pages are written through the map (MDB_WRITEMAP): a page not in memory is read first"
         } else {
-            "pages are written with system calls"
+            "pages are written with write system calls, not through the memory map"
         };
         vec![how.to_owned()]
     }

@@ -31,7 +31,7 @@ const STOP_MAX: Duration = Duration::from_secs(120);
 const GONE_MAX: Duration = Duration::from_secs(10);
 /// Polling interval.
 const LOOK: Duration = Duration::from_millis(10);
-/// Lines of its log that are shown.
+/// Maximum number of lines shown from the end of the server's log.
 const LOG_LINES: usize = 8;
 
 fn refused(reason: String, next: &str) -> EngineError {

@@ -106,7 +106,8 @@ impl Planes {
         if self.unit_reads_end.is_empty() { self.all.len() } else { self.unit_reads_end.len() }
     }
 
-    /// A page read of `takes` on a unit; the page number selects the plane. Returns its end.
+    /// Reads a page from a unit, which takes `takes`; the page number selects the plane. Returns the time at
+    /// which the read completes.
     #[inline]
     pub fn read(&mut self, now: Nanos, (unit, page): (usize, u64), takes: Nanos) -> Nanos {
         if self.unit_reads_end.is_empty() {

@@ -116,7 +116,7 @@ mod tests {
         *job
     }
 
-    /// A client too many or too few is another workload under the same name.
+    /// One client too many or too few would make this a different workload under the same name.
     #[test]
     fn jobs_have_the_clients_that_their_words_promise() {
         let clients = |keys: &str| kv_roles(&job(keys));
