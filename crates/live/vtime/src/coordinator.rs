@@ -2,8 +2,10 @@
 //!
 //! Invariant: at most one thread of the program has the turn; while it has, nobody else touches the slots.
 
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, SystemTime};
@@ -131,11 +133,12 @@ fn with_cpus<D: Device>(
     command: &mut Command,
     (began, own): (std::time::Instant, Option<usize>),
 ) -> Result<Ended, VtimeError> {
-    let folder = tempfile::tempdir().map_err(VtimeError::io("make a temporary directory"))?;
-    let shared = share(folder.path(), host)?;
+    let (memory, shared) = share(host)?;
     let program = command.get_program().to_string_lossy().into_owned();
     command.env("LD_PRELOAD", &host.library);
-    command.env(wire::PATH_VARIABLE, folder.path().join("shared"));
+    // Without a name in any directory, so that a killed simulation leaves nothing.
+    let place = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
+    command.env(wire::PATH_VARIABLE, place);
     command.env(wire::DIRECTORY_VARIABLE, &host.directory);
     // SAFETY: one system call; the program does not outlive its simulation.
     unsafe {
@@ -187,16 +190,16 @@ fn with_cpus<D: Device>(
     })
 }
 
-/// Makes the shared memory.
-fn share(folder: &Path, host: &Host) -> Result<&'static Shared, VtimeError> {
+/// Makes the shared memory; it stays open for the program to open.
+fn share(host: &Host) -> Result<(File, &'static Shared), VtimeError> {
     let make = || {
-        let path = folder.join("shared");
-        let mut options = std::fs::OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).open(path)?;
-        file.set_len(size_of::<Shared>() as u64)?;
-        Shared::map(&file)
+        let memory = rustix::fs::memfd_create("crosspoint", rustix::fs::MemfdFlags::CLOEXEC)?;
+        let memory = File::from(memory);
+        memory.set_len(size_of::<Shared>() as u64)?;
+        let shared = Shared::map(&memory)?;
+        Ok((memory, shared))
     };
-    let shared = make().map_err(VtimeError::io("share memory with the program"))?;
+    let (memory, shared) = make().map_err(VtimeError::io("share memory with the program"))?;
     let header = &shared.header;
     let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     header.epoch.store(epoch.as_nanos() as u64, Relaxed);
@@ -204,7 +207,7 @@ fn share(folder: &Path, host: &Host) -> Result<&'static Shared, VtimeError> {
     header.tick.store(tick(), Relaxed);
     header.slack.store(SLACK.get(), Relaxed);
     header.magic.store(wire::MAGIC, Release);
-    Ok(shared)
+    Ok((memory, shared))
 }
 
 impl<D: Device> Simulation<'_, D> {

@@ -1,6 +1,7 @@
 //! Commands in virtual time: what they see, what they cost, and how they end.
 
-use std::process::Output;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{Scratch, expect, has, skip, stderr, stdout};
@@ -140,4 +141,27 @@ fn what_is_not_simulated_is_named() {
         expect(&output, 5);
         assert!(stderr(&output).contains("statically linked"), "{}", stderr(&output));
     }
+}
+
+/// A killed simulation must not leave its program asleep for ever.
+#[test]
+fn a_killed_simulation_takes_its_program_along() {
+    if is_missing() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let mut command = scratch.crosspoint();
+    let script = "import os\nprint(os.getpid(), flush=True)\nwhile True: pass";
+    command.args(["exec", "--on", "intel-p4800x", "--", PYTHON, "-c", script]);
+    let mut simulation = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut line = String::new();
+    let mut reader = BufReader::new(simulation.stdout.take().expect("stdout"));
+    reader.read_line(&mut line).expect("its number");
+    simulation.kill().expect("killed");
+    simulation.wait().expect("reaped");
+    // The pipe is closed by the end of its last writer.
+    let mut rest = String::new();
+    reader.read_to_string(&mut rest).expect("the end");
+    let status = std::fs::read_to_string(format!("/proc/{}/stat", line.trim()));
+    assert!(status.is_err() || status.is_ok_and(|status| status.contains(") Z ")), "{line}");
 }
