@@ -229,8 +229,9 @@ pub enum Verb {
     #[command(
         after_help = "Example: crosspoint exec --on samsung-990-pro --cores 8 -- \\\n             \
             db_bench --benchmarks=fillrandom,readrandom --db=db --use_direct_reads\n\n\
-            Needs no root. Shared file mappings, child processes and sockets are not simulated yet:\n\
-            a command that uses them is ended with the name of the call."
+            Needs no root. fork, shared file mappings, poll, epoll and select end the command with the\n\
+            name of the call. Not detected: children started by posix_spawn, system or popen, and system\n\
+            calls that bypass the C library; their time is missing from the result."
     )]
     Exec(ExecArguments),
     /// Detach an attached device
