@@ -3,9 +3,9 @@
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
 use libc::{clockid_t, cpu_set_t, pid_t, size_t, time_t, timespec, timeval};
-use vtime::wire::Call;
+use vtime::wire::{Call, Totals};
 
-use crate::real::{answer, real, set_errno, system_call};
+use crate::real::{answer, real, system_call};
 use crate::turn::{Turn, Wait};
 
 fn span(time: u64) -> timespec {
@@ -23,6 +23,42 @@ fn virtual_time() -> Option<u64> {
     Some(turn.epoch() + turn.now())
 }
 
+/// What this thread, or the program, has used.
+fn used(thread: bool) -> Option<Totals> {
+    Some(Turn::enter()?.totals(thread))
+}
+
+/// For a program that knows that it is simulated.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crosspoint_vtime_totals(place: *mut Totals, thread: c_int) {
+    if let Some(used) = used(thread != 0) {
+        // SAFETY: the caller's.
+        unsafe { *place = used };
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getrusage(who: c_int, place: *mut libc::rusage) -> c_int {
+    let arguments = [i64::from(who), place as i64, 0, 0, 0, 0];
+    let code = answer(system_call(libc::SYS_getrusage, arguments)) as c_int;
+    let own = [libc::RUSAGE_SELF, libc::RUSAGE_THREAD].contains(&who);
+    if code == 0
+        && own
+        && let Some(used) = used(who == libc::RUSAGE_THREAD)
+    {
+        // SAFETY: the caller's, just filled.
+        let found = unsafe { &mut *place };
+        let cpu = span(used.cpu);
+        found.ru_utime = timeval { tv_sec: cpu.tv_sec, tv_usec: cpu.tv_nsec / 1_000 };
+        found.ru_stime = timeval { tv_sec: 0, tv_usec: 0 };
+        found.ru_nvcsw = used.switches.saturating_sub(used.preemptions) as c_long;
+        found.ru_nivcsw = used.preemptions as c_long;
+        found.ru_inblock = (used.reads[1] / 512) as c_long;
+        found.ru_oublock = (used.writes[1] / 512) as c_long;
+    }
+    code
+}
+
 /// Sleeps; returns false outside of the simulation.
 fn slept(time: u64) -> bool {
     let Some(turn) = Turn::enter() else { return false };
@@ -36,7 +72,12 @@ pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) ->
     let cpu = [libc::CLOCK_PROCESS_CPUTIME_ID, libc::CLOCK_THREAD_CPUTIME_ID];
     // Beyond these are the clocks of other threads and of devices.
     let of_day = (0..=11).contains(&clock) && !cpu.contains(&clock);
-    if of_day && let Some(now) = virtual_time() {
+    let now = match (of_day, cpu.contains(&clock)) {
+        (true, _) => virtual_time(),
+        (_, true) => used(clock == libc::CLOCK_THREAD_CPUTIME_ID).map(|used| used.cpu),
+        _ => None,
+    };
+    if let Some(now) = now {
         // SAFETY: the caller's.
         unsafe { *time = span(now) };
         return 0;
@@ -176,6 +217,20 @@ pub unsafe extern "C" fn sched_setaffinity(
     answer(system_call(libc::SYS_sched_setaffinity, arguments)) as c_int
 }
 
+/// Real priorities are no part of the simulation.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sched_setscheduler(
+    process: pid_t,
+    policy: c_int,
+    how: *const libc::sched_param,
+) -> c_int {
+    if Turn::is_simulated() {
+        return 0;
+    }
+    let arguments = [i64::from(process), i64::from(policy), how as i64, 0, 0, 0];
+    answer(system_call(libc::SYS_sched_setscheduler, arguments)) as c_int
+}
+
 /// Waiting for files: a plain sleep without any, otherwise not simulated unless it returns at once.
 fn waited(name: &str, files: bool, timeout: Option<u64>) -> Option<c_int> {
     let turn = Turn::enter()?;
@@ -234,16 +289,4 @@ pub unsafe extern "C" fn select(
     }
     let arguments = [i64::from(count), read as i64, write as i64, except as i64, timeout as i64, 0];
     answer(system_call(libc::SYS_select, arguments)) as c_int
-}
-
-/// A child process would not be in the simulation.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fork() -> pid_t {
-    if let Some(turn) = Turn::enter() {
-        turn.uncovered("fork");
-        set_errno(libc::ENOSYS);
-        return -1;
-    }
-    // SAFETY: as the caller's.
-    unsafe { real!(fork: unsafe extern "C" fn() -> pid_t)() }
 }

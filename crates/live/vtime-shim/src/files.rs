@@ -1,105 +1,14 @@
 //! Files on the modelled drive: the real operation at once, then the time that it takes.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 use vtime::wire::{Call, access};
 
+use crate::descriptors::{self, copied, file_of, name_of, opened, status};
+use crate::maps;
 use crate::real::{answer, real, system_call};
 use crate::turn::Turn;
-
-/// Descriptors that can be on the drive.
-const FILES: usize = 65_536;
-/// The file behind each descriptor, 0 if it is not on the drive.
-static FILE: [AtomicU64; FILES] = [const { AtomicU64::new(0) }; FILES];
-/// Its flags of `access`.
-static FLAGS: [AtomicU8; FILES] = [const { AtomicU8::new(0) }; FILES];
-
-fn file_of(descriptor: c_int) -> Option<(u64, u64)> {
-    let place = usize::try_from(descriptor).ok()?;
-    let file = FILE.get(place)?.load(Relaxed);
-    (file != 0).then(|| (file, u64::from(FLAGS[place].load(Relaxed))))
-}
-
-fn status(descriptor: c_int) -> Option<libc::stat> {
-    // SAFETY: a plain structure.
-    let mut found: libc::stat = unsafe { std::mem::zeroed() };
-    let place = &raw mut found as i64;
-    let code = system_call(libc::SYS_fstat, [i64::from(descriptor), place, 0, 0, 0, 0]);
-    (code == 0).then_some(found)
-}
-
-fn name_of(found: &libc::stat) -> u64 {
-    found.st_ino ^ (found.st_dev << 48)
-}
-
-/// Whether an open file is below the simulation's directory.
-fn is_on_drive(descriptor: c_int) -> bool {
-    // SAFETY: names that end with 0.
-    let folder = unsafe { libc::getenv(c"CROSSPOINT_VTIME_DIR".as_ptr()) };
-    if folder.is_null() {
-        return false;
-    }
-    // SAFETY: not null, ends with 0.
-    let folder = unsafe { CStr::from_ptr(folder) }.to_bytes();
-    let mut link = [0_u8; 32];
-    write_link(&mut link, descriptor);
-    let mut path = [0_u8; 4096];
-    let place = [link.as_ptr() as i64, path.as_mut_ptr() as i64, path.len() as i64, 0, 0, 0];
-    let length = system_call(libc::SYS_readlink, place);
-    let path = &path[..usize::try_from(length).unwrap_or_default()];
-    // SQLite's index of a log is shared memory, not storage.
-    let below = path.strip_prefix(folder).is_some_and(|rest| rest.starts_with(b"/"));
-    below && !path.ends_with(b"-shm")
-}
-
-/// `/proc/self/fd/N`, ended by 0.
-fn write_link(link: &mut [u8; 32], descriptor: c_int) {
-    let start = b"/proc/self/fd/";
-    link[..start.len()].copy_from_slice(start);
-    let (mut end, mut rest, mut digits) = (start.len(), descriptor, [0_u8; 10]);
-    let mut count = 0;
-    loop {
-        digits[count] = b'0' + (rest % 10) as u8;
-        count += 1;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    for digit in digits[..count].iter().rev() {
-        link[end] = *digit;
-        end += 1;
-    }
-}
-
-/// A descriptor was opened.
-fn opened(turn: &Turn, descriptor: c_int, flags: c_int) {
-    let Ok(place) = usize::try_from(descriptor) else { return };
-    if place >= FILES {
-        return;
-    }
-    FILE[place].store(0, Relaxed);
-    let Some(found) = status(descriptor) else { return };
-    if found.st_mode & libc::S_IFMT != libc::S_IFREG || !is_on_drive(descriptor) {
-        return;
-    }
-    let mut own = 0;
-    if flags & libc::O_DIRECT != 0 {
-        own |= access::DIRECT;
-    }
-    if flags & libc::O_DSYNC != 0 {
-        own |= access::SYNC;
-    }
-    let file = name_of(&found);
-    FLAGS[place].store(own as u8, Relaxed);
-    FILE[place].store(file, Relaxed);
-    let size = found.st_size as u64;
-    let is_new = size == 0 && flags & (libc::O_CREAT | libc::O_TRUNC) != 0;
-    turn.call(Call::Resize, &[file, size, u64::from(!is_new)]);
-}
 
 unsafe fn open_at(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     let turn = Turn::enter();
@@ -156,24 +65,9 @@ pub unsafe extern "C" fn creat(path: *const c_char, mode: mode_t) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(descriptor: c_int) -> c_int {
-    if let Ok(place) = usize::try_from(descriptor)
-        && let Some(file) = FILE.get(place)
-    {
-        file.store(0, Relaxed);
-    }
+    descriptors::closed(descriptor);
     // SAFETY: the caller's argument.
     unsafe { real!(close: unsafe extern "C" fn(c_int) -> c_int)(descriptor) }
-}
-
-/// Another descriptor of the same file.
-fn copied(from: c_int, to: c_int) -> c_int {
-    if let (Ok(from), Ok(to)) = (usize::try_from(from), usize::try_from(to))
-        && from.max(to) < FILES
-    {
-        FILE[to].store(FILE[from].load(Relaxed), Relaxed);
-        FLAGS[to].store(FLAGS[from].load(Relaxed), Relaxed);
-    }
-    to
 }
 
 #[unsafe(no_mangle)]
@@ -193,10 +87,16 @@ fn transfer(number: i64, arguments: [i64; 6], offset: Option<i64>, writes: bool)
     let descriptor = arguments[0] as c_int;
     let found = file_of(descriptor);
     let Some(((file, flags), turn)) = found.and_then(|found| Some((found, Turn::enter()?))) else {
-        return answer(system_call(number, arguments)) as ssize_t;
+        return elsewhere(number, arguments, writes);
     };
     turn.tick();
-    let done = answer(system_call(number, arguments));
+    let mut done = system_call(number, arguments);
+    if done == -i64::from(libc::EFAULT)
+        && maps::touch(arguments[1] as usize, arguments[2].max(1) as usize)
+    {
+        done = system_call(number, arguments);
+    }
+    let done = answer(done);
     if done > 0 {
         let here = || {
             let ask = [arguments[0], 0, i64::from(libc::SEEK_CUR), 0, 0, 0];
@@ -205,8 +105,29 @@ fn transfer(number: i64, arguments: [i64; 6], offset: Option<i64>, writes: bool)
         let offset = offset.unwrap_or_else(here) as u64;
         let flags = flags | if writes { access::WRITE } else { 0 };
         turn.call(Call::Access, &[file, offset, done as u64, flags]);
+        maps::unmap(&turn);
     }
     done as ssize_t
+}
+
+/// The same for what is not on the drive: a pipe may have to wait for another program.
+fn elsewhere(number: i64, arguments: [i64; 6], writes: bool) -> ssize_t {
+    let descriptor = arguments[0] as c_int;
+    let real = || system_call(number, arguments);
+    // 0: an eventfd or a timerfd.
+    let kinds = [libc::S_IFIFO, libc::S_IFSOCK, libc::S_IFCHR, 0];
+    let waits = || {
+        let kind = status(descriptor)?.st_mode & libc::S_IFMT;
+        let events = if writes { libc::POLLOUT } else { libc::POLLIN };
+        let mut asked = libc::pollfd { fd: descriptor, events, revents: 0 };
+        let poll = [(&raw mut asked) as i64, 1, 0, 0, 0, 0];
+        (kinds.contains(&kind) && system_call(libc::SYS_poll, poll) == 0).then_some(())
+    };
+    let done = match Turn::enter() {
+        Some(turn) if waits().is_some() => turn.outside(real),
+        _ => real(),
+    };
+    answer(done) as ssize_t
 }
 
 /// Defines a function that reads or writes: its name, its system call, whether it writes, its parameters, and
@@ -332,6 +253,46 @@ pub unsafe extern "C" fn unlinkat(folder: c_int, path: *const c_char, flags: c_i
     code
 }
 
+/// Advice on a file: about read-ahead, and to forget pages. Reading ahead on request is not simulated.
+fn advise(descriptor: c_int, (offset, size): (off_t, off_t), advice: c_int) -> c_int {
+    let found = file_of(descriptor).and_then(|found| Some((found, Turn::enter()?)));
+    let Some(((file, flags), turn)) = found else {
+        let arguments = [i64::from(descriptor), offset, size, i64::from(advice), 0, 0];
+        return -(system_call(libc::SYS_fadvise64, arguments) as c_int);
+    };
+    match advice {
+        libc::POSIX_FADV_RANDOM => descriptors::set_flags(descriptor, flags | access::RANDOM),
+        libc::POSIX_FADV_NORMAL | libc::POSIX_FADV_SEQUENTIAL => {
+            descriptors::set_flags(descriptor, flags & !access::RANDOM);
+        }
+        libc::POSIX_FADV_DONTNEED => {
+            turn.call(Call::Evict, &[file, offset as u64, size as u64]);
+        }
+        _ => {}
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_fadvise(
+    descriptor: c_int,
+    offset: off_t,
+    size: off_t,
+    advice: c_int,
+) -> c_int {
+    advise(descriptor, (offset, size), advice)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_fadvise64(
+    descriptor: c_int,
+    offset: off_t,
+    size: off_t,
+    advice: c_int,
+) -> c_int {
+    advise(descriptor, (offset, size), advice)
+}
+
 /// Write-back that was asked for ahead of a flush: the flush pays for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sync_file_range(
@@ -345,43 +306,4 @@ pub unsafe extern "C" fn sync_file_range(
     }
     let arguments = [i64::from(descriptor), offset, size, i64::from(flags), 0, 0];
     answer(system_call(libc::SYS_sync_file_range, arguments)) as c_int
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mmap(
-    place: *mut c_void,
-    size: size_t,
-    protection: c_int,
-    flags: c_int,
-    descriptor: c_int,
-    offset: off_t,
-) -> *mut c_void {
-    if flags & libc::MAP_SHARED != 0
-        && file_of(descriptor).is_some()
-        && let Some(turn) = Turn::enter()
-    {
-        turn.uncovered("mmap of a shared file on the modelled drive");
-    }
-    let arguments = [
-        place as i64,
-        size as i64,
-        i64::from(protection),
-        i64::from(flags),
-        i64::from(descriptor),
-        offset,
-    ];
-    answer(system_call(libc::SYS_mmap, arguments)) as *mut c_void
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mmap64(
-    place: *mut c_void,
-    size: size_t,
-    protection: c_int,
-    flags: c_int,
-    descriptor: c_int,
-    offset: off_t,
-) -> *mut c_void {
-    // SAFETY: the caller's arguments.
-    unsafe { mmap(place, size, protection, flags, descriptor, offset) }
 }

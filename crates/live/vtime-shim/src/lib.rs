@@ -10,8 +10,11 @@
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::missing_safety_doc, reason = "each function is one of the C library")]
 
+mod children;
 mod clock;
+mod descriptors;
 mod files;
+mod maps;
 mod real;
 mod threads;
 mod turn;

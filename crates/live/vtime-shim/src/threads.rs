@@ -3,7 +3,7 @@
 //! Locks are taken by the real try-call, so their state is the C library's; a thread that does not get one
 //! waits in the simulation. Conditions are only in the simulation.
 
-use std::ffi::{c_int, c_long, c_void};
+use std::ffi::{c_char, c_int, c_long, c_void};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicI32, AtomicU64};
 
@@ -389,6 +389,21 @@ pub unsafe extern "C" fn sem_post(semaphore: *mut sem_t) -> c_int {
     code
 }
 
+/// The dynamic linker holds a lock of its own meanwhile, so the turn must not be given up.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
+    let _turn = Turn::enter();
+    // SAFETY: the caller's arguments.
+    unsafe { real!(dlopen: unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void)(name, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlclose(library: *mut c_void) -> c_int {
+    let _turn = Turn::enter();
+    // SAFETY: the caller's argument.
+    unsafe { real!(dlclose: unsafe extern "C" fn(*mut c_void) -> c_int)(library) }
+}
+
 /// System calls by number: futexes are simulated, asynchronous I/O is not.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall(
@@ -407,6 +422,7 @@ pub unsafe extern "C" fn syscall(
             Some(turn) => unsafe { futex(&turn, (a, b, c, d), real) },
             None => real(),
         },
+        libc::SYS_sched_setattr if Turn::is_simulated() => 0,
         // Programs fall back to reads that are simulated.
         libc::SYS_io_uring_setup | libc::SYS_io_setup if Turn::is_simulated() => {
             set_errno(libc::ENOSYS);

@@ -5,7 +5,7 @@ use std::os::fd::FromRawFd as _;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU32};
 
-use vtime::wire::{self, Call, NEVER, SLOTS, Shared, Slot};
+use vtime::wire::{self, Call, NEVER, SLOTS, Shared, Slot, Totals};
 
 use crate::real::{errno, set_errno, system_call};
 
@@ -146,20 +146,45 @@ impl Turn {
 
     /// Calls the coordinator, and returns once this thread has the turn again.
     pub fn call(&self, call: Call, arguments: &[u64]) -> i64 {
-        let slot = self.slot;
         let before = errno();
+        let spins = self.shared.header.spins.load(Relaxed);
+        self.post(call, arguments, spins);
+        self.slot.take_turn(spins, &self.shared.slots);
+        STATE.with(State::got_turn);
+        set_errno(before);
+        self.slot.answer.load(Relaxed)
+    }
+
+    fn post(&self, call: Call, arguments: &[u64], spins: u32) {
+        let slot = self.slot;
         for (place, argument) in slot.arguments.iter().zip(arguments) {
             place.store(*argument, Relaxed);
         }
         slot.cpu.store(STATE.with(|state| state.used.get()), Relaxed);
         slot.call.store(call as u32, Relaxed);
-        let spins = self.shared.header.spins.load(Relaxed);
         slot.look(spins);
         slot.send(&self.shared.header);
-        slot.take_turn(spins, &self.shared.slots);
+    }
+
+    /// Does something that waits for other programs; the other threads go on meanwhile.
+    pub fn outside<T>(&self, wait: impl FnOnce() -> T) -> T {
+        self.post(Call::Leave, &[], 0);
+        let done = wait();
+        self.slot.come_back(&self.shared.header);
+        self.slot.take_turn(0, &self.shared.slots);
         STATE.with(State::got_turn);
-        set_errno(before);
-        slot.answer.load(Relaxed)
+        done
+    }
+
+    /// An argument of the last call, which may have been filled.
+    pub fn argument(&self, place: usize) -> u64 {
+        self.slot.arguments[place].load(Relaxed)
+    }
+
+    /// What this thread, or all threads, have used.
+    pub fn totals(&self, thread: bool) -> Totals {
+        self.call(Call::Totals, &[u64::from(thread)]);
+        Totals::of(std::array::from_fn(|place| self.argument(place)))
     }
 
     /// Gives up the turn if another thread or the drive is due.

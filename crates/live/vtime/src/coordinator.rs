@@ -2,67 +2,24 @@
 //!
 //! Invariant: at most one thread of the program has the turn; while it has, nobody else touches the slots.
 
-use std::fs::File;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
-use std::process::{Child, Command};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::time::{Duration, SystemTime};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::Duration;
 
 use device::Device;
-use sim::HostModel;
-use sim::scheduler::{Counts, Key, Next, Scheduler, SchedulerCosts, TaskId, Times, Wait, Waker};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, pidfd_send_signal};
+use sim::scheduler::{Key, Next, Scheduler, TaskId, Times, Wait, Waker};
 use units::Nanos;
 
-use crate::drive::{Begun, Drive, DriveTotals, FileAccess, StepEnd};
+use crate::drive::{Begun, Drive, FileAccess, StepEnd};
 use crate::error::VtimeError;
-use crate::wire::{self, Call, NEVER, SLOTS, Shared, UNCOVERED};
+use crate::host::{Ended, Host};
+use crate::wire::{self, Call, NEVER, SLOTS, Shared, Totals, UNCOVERED};
 
-/// The simulated host.
-#[derive(Debug, Clone)]
-pub struct Host {
-    /// Virtual cores.
-    pub cores: usize,
-    /// Costs of scheduling.
-    pub costs: SchedulerCosts,
-    /// Costs of a device request on the host's side.
-    pub path: HostModel,
-    /// The library to preload.
-    pub library: PathBuf,
-    /// Files below it are on the drive.
-    pub directory: PathBuf,
-}
-
-/// How a simulation ended.
-#[derive(Debug, Clone)]
-pub struct Ended {
-    /// Exit code of the program.
-    pub code: i32,
-    /// Virtual time.
-    pub time: Nanos,
-    /// Sum over all threads.
-    pub times: Times,
-    /// Threads that there were.
-    pub threads: usize,
-    /// What the scheduler did.
-    pub counts: Counts,
-    /// What the drive did.
-    pub drive: DriveTotals,
-    /// Turns that were given.
-    pub turns: u64,
-    /// Time that the simulation took.
-    pub real: Duration,
-}
-
-/// How far a thread runs past the next event of another before it gives up its turn: less changes no result
-/// and costs more turns.
-const SLACK: Nanos = Nanos(2_000);
 /// CPU time of a buffered access without device requests, and of copying a KiB (assumed; 10 GB/s).
 const CACHED: Nanos = Nanos(400);
 const COPY_KIB: Nanos = Nanos(100);
-/// Looks of a thread for its turn before it sleeps: some microseconds.
-const SPINS: u32 = 100;
 /// Time between two looks at a program that does not call.
 const LOOK: Duration = Duration::from_millis(50);
 /// Looks without CPU time after which a thread counts as asleep.
@@ -78,153 +35,154 @@ struct Thread {
     blocked: bool,
 }
 
-struct Simulation<'s, D> {
-    shared: &'s Shared,
+pub(crate) struct Coordinator<'h, D> {
+    shared: &'static Shared,
     scheduler: Scheduler,
     drive: Drive<D>,
-    host: &'s Host,
+    host: &'h Host,
     threads: Vec<Thread>,
     steps: Vec<StepEnd>,
     turns: u64,
     /// The thread that made the last call, while it waits for its turn.
     last: Option<TaskId>,
+    /// Returns from outside that were seen, and threads that are outside.
+    returns: u32,
+    outside: Vec<TaskId>,
     program: String,
+    /// Of the program, to notice its end.
+    process: OwnedFd,
 }
 
-/// Runs `command` in virtual time on `drive`, and waits for its end. Its standard streams are its own.
-///
-/// # Errors
-/// If it cannot be started, or uses something that is not simulated; it is ended then.
-pub fn simulate<D: Device>(
-    host: &Host,
-    drive: Drive<D>,
-    command: &mut Command,
-) -> Result<Ended, VtimeError> {
-    let began = std::time::Instant::now();
-    // The program has one CPU and the coordinator another, if there is one.
-    let cpus = rustix::thread::sched_getaffinity(None).map_err(|error| pin(error.into()))?;
-    let mut allowed = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| cpus.is_set(*cpu));
-    let first = allowed.next().unwrap_or_default();
-    let second = allowed.next();
-    bind(&one_cpu(first))?;
-    let result = with_cpus(host, drive, command, (began, second));
-    bind(&cpus)?;
-    result
-}
-
-fn one_cpu(cpu: usize) -> rustix::thread::CpuSet {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(cpu);
-    set
-}
-
-fn bind(cpus: &rustix::thread::CpuSet) -> Result<(), VtimeError> {
-    rustix::thread::sched_setaffinity(None, cpus).map_err(|error| pin(error.into()))
-}
-
-fn pin(source: std::io::Error) -> VtimeError {
-    VtimeError::Io { what: "use one CPU for the simulation".into(), source }
-}
-
-/// Starts the program on this thread's CPU and moves this thread to `own`, if there is another.
-fn with_cpus<D: Device>(
-    host: &Host,
-    drive: Drive<D>,
-    command: &mut Command,
-    (began, own): (std::time::Instant, Option<usize>),
-) -> Result<Ended, VtimeError> {
-    let (memory, shared) = share(host)?;
-    let program = command.get_program().to_string_lossy().into_owned();
-    command.env("LD_PRELOAD", &host.library);
-    // Without a name in any directory, so that a killed simulation leaves nothing.
-    let place = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
-    command.env(wire::PATH_VARIABLE, place);
-    command.env(wire::DIRECTORY_VARIABLE, &host.directory);
-    // SAFETY: one system call; the program does not outlive its simulation.
-    unsafe {
-        use std::os::unix::process::CommandExt as _;
-        let signal = Some(rustix::process::Signal::KILL);
-        command.pre_exec(move || Ok(rustix::process::set_parent_process_death_signal(signal)?));
+impl<'h, D: Device> Coordinator<'h, D> {
+    /// Before the first turn of the program's main thread.
+    pub fn new(
+        (host, drive): (&'h Host, Drive<D>),
+        shared: &'static Shared,
+        (program, process): (String, OwnedFd),
+    ) -> Self {
+        let mut scheduler = Scheduler::new(host.cores, host.costs);
+        scheduler.enter(None);
+        Self {
+            shared,
+            scheduler,
+            drive,
+            host,
+            threads: vec![Thread::default()],
+            steps: Vec::new(),
+            turns: 0,
+            last: None,
+            returns: 0,
+            outside: Vec::new(),
+            program,
+            process,
+        }
     }
-    let mut child = command.spawn().map_err(VtimeError::io(format!("start {program}")))?;
-    if let Some(own) = own {
-        bind(&one_cpu(own))?;
-        shared.header.spins.store(SPINS, Relaxed);
-    }
-    let mut simulation = Simulation {
-        shared,
-        scheduler: Scheduler::new(host.cores, host.costs),
-        drive,
-        host,
-        threads: vec![Thread::default()],
-        steps: Vec::new(),
-        turns: 0,
-        last: None,
-        program,
-    };
-    simulation.scheduler.enter(None);
-    let result = simulation.run(&mut child);
-    if result.is_err() {
-        // It may be asleep in the simulation, and cannot be asked to end.
-        let _ = child.kill();
-    }
-    let status = child.wait().map_err(VtimeError::io("wait for the program"))?;
-    result?;
-    if let Some(signal) = status.signal() {
-        return Err(VtimeError::Killed { program: simulation.program, signal });
-    }
-    let threads = simulation.threads.len();
-    let mut times = Times::default();
-    for number in 0..threads {
-        times.add(&simulation.scheduler.times(TaskId(number as u32)));
-    }
-    Ok(Ended {
-        code: status.code().unwrap_or(1),
-        time: simulation.scheduler.now(),
-        times,
-        threads,
-        counts: simulation.scheduler.counts(),
-        drive: simulation.drive.totals(),
-        turns: simulation.turns,
-        real: began.elapsed(),
-    })
-}
 
-/// Makes the shared memory; it stays open for the program to open.
-fn share(host: &Host) -> Result<(File, &'static Shared), VtimeError> {
-    let make = || {
-        let memory = rustix::fs::memfd_create("crosspoint", rustix::fs::MemfdFlags::CLOEXEC)?;
-        let memory = File::from(memory);
-        memory.set_len(size_of::<Shared>() as u64)?;
-        let shared = Shared::map(&memory)?;
-        Ok((memory, shared))
-    };
-    let (memory, shared) = make().map_err(VtimeError::io("share memory with the program"))?;
-    let header = &shared.header;
-    let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    header.epoch.store(epoch.as_nanos() as u64, Relaxed);
-    header.cores.store(host.cores as u32, Relaxed);
-    header.tick.store(tick(), Relaxed);
-    header.slack.store(SLACK.get(), Relaxed);
-    header.magic.store(wire::MAGIC, Release);
-    Ok((memory, shared))
-}
+    /// What happened, after it took `real` time.
+    pub fn ended(&self, real: Duration) -> Ended {
+        Ended {
+            time: self.scheduler.now(),
+            times: self.times(),
+            threads: self.threads.len(),
+            counts: self.scheduler.counts(),
+            drive: self.drive.totals(),
+            turns: self.turns,
+            real,
+        }
+    }
 
-impl<D: Device> Simulation<'_, D> {
-    fn run(&mut self, child: &mut Child) -> Result<(), VtimeError> {
+    /// Runs the program to its end; kills it if it does something that is not simulated.
+    pub fn run(&mut self) -> Result<(), VtimeError> {
+        let result = self.turns();
+        if result.is_err() {
+            // It may be asleep in the simulation, and cannot be asked to end.
+            let _ = pidfd_send_signal(&self.process, Signal::KILL);
+        }
+        result
+    }
+
+    fn turns(&mut self) -> Result<(), VtimeError> {
         loop {
+            if !self.outside.is_empty() {
+                self.take_returned();
+            }
             match self.scheduler.next(self.drive.next_event()) {
                 Next::Run { task, until } => {
-                    if !self.turn(task, until, child)? {
+                    if !self.turn(task, until)? {
                         return Ok(());
                     }
                 }
                 Next::Device(at) => self.device(at),
                 Next::Finished => return Ok(()),
+                Next::Stuck if !self.outside.is_empty() => {
+                    let seen = self.shared.header.returns.load(Acquire);
+                    if seen == self.returns {
+                        wire::wait(&self.shared.header.returns, seen, Some(LOOK));
+                        if self.has_ended()? {
+                            return Ok(());
+                        }
+                    }
+                }
                 Next::Stuck => {
                     return Err(VtimeError::Stuck { threads: self.threads.len() });
                 }
             }
+        }
+    }
+
+    /// Threads that have come back from outside take part again.
+    fn take_returned(&mut self) {
+        let seen = self.shared.header.returns.load(Acquire);
+        if seen == self.returns {
+            return;
+        }
+        self.returns = seen;
+        let (shared, scheduler) = (self.shared, &mut self.scheduler);
+        self.outside.retain(|task| {
+            let back = shared.slots[task.0 as usize].returned.swap(0, AcqRel) == 1;
+            if back {
+                scheduler.complete(*task, scheduler.now());
+            }
+            !back
+        });
+    }
+
+    /// Whether the program has ended.
+    fn has_ended(&self) -> Result<bool, VtimeError> {
+        let mut asked = [PollFd::new(&self.process, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let ready = poll(&mut asked, Some(&now));
+        Ok(ready.map_err(|error| VtimeError::io("watch the program")(error.into()))? > 0)
+    }
+
+    /// Sum over all threads.
+    fn times(&self) -> Times {
+        let mut times = Times::default();
+        for number in 0..self.threads.len() {
+            times.add(&self.scheduler.times(TaskId(number as u32)));
+        }
+        times
+    }
+
+    /// What a thread, or the program, has used.
+    fn totals(&self, task: Option<TaskId>) -> Totals {
+        let (drive, counts) = (self.drive.totals(), self.scheduler.counts());
+        let times = task.map_or_else(|| self.times(), |task| self.scheduler.times(task));
+        let [reading, writing, flushing] = drive.times.map(Nanos::get);
+        let waits = times.waits.iter();
+        let parts: Vec<u64> = [&times.cpu, &times.run_queue, &times.wake_up]
+            .into_iter()
+            .chain(waits)
+            .map(|time| time.get())
+            .collect();
+        Totals {
+            cpu: times.cpu.get(),
+            switches: counts.switches,
+            preemptions: counts.preemptions,
+            reads: [drive.reads, drive.read_bytes, reading],
+            writes: [drive.writes, drive.written_bytes, writing],
+            flushes: [drive.flushes, flushing],
+            times: std::array::from_fn(|place| parts[place]),
         }
     }
 
@@ -241,7 +199,7 @@ impl<D: Device> Simulation<'_, D> {
     }
 
     /// Lets a thread run until its next call, and carries that out. Returns false if the program ended.
-    fn turn(&mut self, task: TaskId, until: Nanos, child: &mut Child) -> Result<bool, VtimeError> {
+    fn turn(&mut self, task: TaskId, until: Nanos) -> Result<bool, VtimeError> {
         let thread = &mut self.threads[task.0 as usize];
         let slot = &self.shared.slots[task.0 as usize];
         if std::mem::take(&mut thread.blocked) {
@@ -262,7 +220,7 @@ impl<D: Device> Simulation<'_, D> {
         let last = self.last.take().map(|TaskId(last)| &self.shared.slots[last as usize]);
         slot.give_turn(task.0, last);
         self.turns += 1;
-        if !self.await_call(task, child)? {
+        if !self.await_call(task)? {
             return Ok(false);
         }
         self.scheduler.charge(task, Nanos(slot.cpu.load(Relaxed)));
@@ -270,14 +228,14 @@ impl<D: Device> Simulation<'_, D> {
     }
 
     /// Waits until the thread that has the turn calls; false if its process ended instead.
-    fn await_call(&self, task: TaskId, child: &mut Child) -> Result<bool, VtimeError> {
+    fn await_call(&self, task: TaskId) -> Result<bool, VtimeError> {
         let slot = &self.shared.slots[task.0 as usize];
         let (mut looks, mut cpu) = (0, None);
         loop {
             if slot.await_call(&self.shared.header, LOOK) {
                 return Ok(true);
             }
-            if child.try_wait().map_err(VtimeError::io("watch the program"))?.is_some() {
+            if self.has_ended()? {
                 if self.shared.header.joined.load(Acquire) == 0 {
                     return Err(VtimeError::NotJoined { program: self.program.clone() });
                 }
@@ -300,7 +258,6 @@ impl<D: Device> Simulation<'_, D> {
     fn carry_out(&mut self, task: TaskId) -> Result<bool, VtimeError> {
         let slot = &self.shared.slots[task.0 as usize];
         let argument = |place: usize| slot.arguments[place].load(Relaxed);
-        let now = self.scheduler.time_of(task);
         let call = Call::of(slot.call.load(Relaxed));
         self.last = Some(task);
         match call {
@@ -314,7 +271,7 @@ impl<D: Device> Simulation<'_, D> {
             }
             Some(Call::Spawn) => {
                 if self.threads.len() == SLOTS {
-                    let call = UNCOVERED[7].to_owned();
+                    let call = UNCOVERED[0].to_owned();
                     return Err(VtimeError::Uncovered { thread: task.0, call });
                 }
                 self.threads.push(Thread::default());
@@ -333,29 +290,65 @@ impl<D: Device> Simulation<'_, D> {
                 self.last = None;
                 return Ok(!process);
             }
-            Some(Call::Access) => {
-                let access = FileAccess {
-                    file: argument(0),
-                    offset: argument(1),
-                    length: argument(2),
-                    flags: argument(3),
-                };
-                let begun = self.drive.access(task, now, access);
-                self.begun(task, begun, access.length);
+            Some(
+                call @ (Call::Access | Call::Sync | Call::Resize | Call::Remove | Call::Evict),
+            ) => self.use_file(task, call),
+            Some(Call::Leave) => {
+                self.last = None;
+                self.outside.push(task);
+                self.scheduler.block(task, &[], None, Wait::Network);
             }
-            Some(Call::Sync) => {
-                let begun = self.drive.sync(task, now, argument(0), argument(1) == 1);
-                self.begun(task, begun, 0);
+            Some(Call::Totals) => {
+                let totals = self.totals((argument(0) == 1).then_some(task));
+                for (place, value) in slot.arguments.iter().zip(totals.values()) {
+                    place.store(value, Relaxed);
+                }
             }
-            Some(Call::Resize) if argument(2) == 1 => self.drive.found(argument(0), argument(1)),
-            Some(Call::Resize) => self.drive.resize(argument(0), argument(1)),
-            Some(Call::Remove) => self.drive.remove(argument(0)),
             Some(Call::Uncovered) => {
                 let call = UNCOVERED.get(argument(0) as usize).unwrap_or(&"a call").to_string();
                 return Err(VtimeError::Uncovered { thread: task.0, call });
             }
         }
         Ok(true)
+    }
+
+    /// Carries out a thread's call on a file.
+    fn use_file(&mut self, task: TaskId, call: Call) {
+        let slot = &self.shared.slots[task.0 as usize];
+        let argument = |place: usize| slot.arguments[place].load(Relaxed);
+        let now = self.scheduler.time_of(task);
+        match call {
+            Call::Access => {
+                let access = FileAccess {
+                    file: argument(0),
+                    offset: argument(1),
+                    length: argument(2),
+                    flags: argument(3),
+                };
+                let submit = self.submit_time(access.flags & wire::access::WRITE != 0);
+                let begun = self.drive.access(task, now + submit.1, access);
+                let mut evicted = 0;
+                while evicted < wire::EVICTED
+                    && let Some((file, at)) = self.drive.next_evicted()
+                {
+                    slot.arguments[1 + 2 * evicted].store(file, Relaxed);
+                    slot.arguments[2 + 2 * evicted].store(at, Relaxed);
+                    evicted += 1;
+                }
+                slot.arguments[0].store(evicted as u64, Relaxed);
+                self.begun(task, begun, (submit.0, access.length));
+            }
+            Call::Sync => {
+                let submit = self.submit_time(false);
+                let begun = self.drive.sync(task, now + submit.1, argument(0), argument(1) == 1);
+                self.begun(task, begun, (submit.0, 0));
+            }
+            Call::Resize if argument(2) == 1 => self.drive.found(argument(0), argument(1)),
+            Call::Resize => self.drive.resize(argument(0), argument(1)),
+            Call::Remove => self.drive.remove(argument(0)),
+            Call::Evict => self.drive.evict(argument(0), argument(1), argument(2)),
+            _ => {}
+        }
     }
 
     fn block(&mut self, task: TaskId) {
@@ -377,43 +370,27 @@ impl<D: Device> Simulation<'_, D> {
         self.scheduler.block(task, &keys, deadline, wait);
     }
 
+    /// CPU time to submit a request, and how much of it passes before the device begins.
+    fn submit_time(&self, writes: bool) -> (Nanos, Nanos) {
+        let path = &self.host.path;
+        let submit = if writes { path.submit_write } else { path.submit };
+        (submit, if path.contained { Nanos::ZERO } else { submit })
+    }
+
     /// A thread's access needed only CPU time, or waits for the drive.
-    fn begun(&mut self, task: TaskId, begun: Begun, length: u64) {
+    fn begun(&mut self, task: TaskId, begun: Begun, (submit, length): (Nanos, u64)) {
         match begun {
             Begun::Done => {
                 let copy = Nanos(COPY_KIB.get() * length / 1024);
                 self.scheduler.charge(task, CACHED + copy);
             }
             Begun::Waits(wait) => {
-                self.scheduler.charge(task, self.host.path.submit);
+                self.scheduler.charge(task, submit);
                 self.threads[task.0 as usize].owed = self.host.path.complete;
                 self.scheduler.block(task, &[], None, wait);
             }
         }
     }
-}
-
-/// Nanoseconds per tick of the time-stamp counter, in 2^-32.
-fn tick() -> u64 {
-    let (clock, ticks) = (std::time::Instant::now(), ticks());
-    std::thread::sleep(Duration::from_millis(20));
-    let (time, ticks) = (clock.elapsed().as_nanos(), ticks_since(ticks));
-    ((time << 32) / u128::from(ticks.max(1))) as u64
-}
-
-fn ticks_since(before: u64) -> u64 {
-    ticks().saturating_sub(before)
-}
-
-#[cfg(target_arch = "x86_64")]
-fn ticks() -> u64 {
-    // SAFETY: it has no preconditions.
-    unsafe { std::arch::x86_64::_rdtsc() }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn ticks() -> u64 {
-    0
 }
 
 /// CPU time of a thread in clock ticks, if it sleeps; `None` while it runs, or has not begun.

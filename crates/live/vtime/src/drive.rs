@@ -54,6 +54,8 @@ pub struct DriveTotals {
     pub hits: u64,
     /// Pages that were not.
     pub misses: u64,
+    /// Sums of the times of reads, writes and flushes.
+    pub times: [Nanos; 3],
 }
 
 #[derive(Debug, Default)]
@@ -66,6 +68,8 @@ struct File {
     metadata: bool,
     /// Where a sequential read would go on.
     next_read: u64,
+    /// Pages of it are mapped by the program.
+    mapped: bool,
 }
 
 type Step = Vec<Request>;
@@ -75,6 +79,9 @@ struct Io {
     task: TaskId,
     steps: VecDeque<Step>,
     outstanding: usize,
+    /// When its requests were submitted, and the place of their kind in [`DriveTotals::times`].
+    began: Nanos,
+    kind: usize,
 }
 
 /// An access to a file.
@@ -121,6 +128,10 @@ pub struct Drive<D> {
     frames: u64,
     capacity: u64,
     placed: u64,
+    /// File and chunk of each placed chunk.
+    owners: HashMap<u64, (u64, u64)>,
+    /// Mapped pages that left the cache, by file and byte, and that the program does not know of.
+    evicted: VecDeque<(u64, u64)>,
     journal: u64,
     dirty: u64,
     pending: HashMap<u64, Io>,
@@ -142,6 +153,8 @@ impl<D: Device> Drive<D> {
             frames,
             capacity: (capacity / PAGE).clamp(JOURNAL + CHUNK, u64::from(u32::MAX)),
             placed: JOURNAL,
+            owners: HashMap::new(),
+            evicted: VecDeque::new(),
             journal: 0,
             dirty: 0,
             pending: HashMap::new(),
@@ -179,12 +192,35 @@ impl<D: Device> Drive<D> {
         match (what.flags & access::DIRECT != 0, writes) {
             (true, _) => steps.push_back(self.runs(what.file, pages, operation)),
             (false, true) => self.write_cached(what.file, pages, &mut steps),
-            (false, false) => self.read_cached(what.file, pages, &mut steps),
+            (false, false) => {
+                let ahead = what.flags & access::RANDOM == 0;
+                if what.flags & access::MAPPED == 0 {
+                    self.read_cached((what.file, ahead), pages, &mut steps);
+                } else {
+                    self.fault((what.file, ahead), first, &mut steps);
+                }
+            }
         }
         if writes && what.flags & access::SYNC != 0 {
             self.sync_steps(what.file, false, &mut steps);
         }
+        self.note_evicted();
         self.begin(task, now, steps)
+    }
+
+    /// The next mapped page that left the cache, as file and byte.
+    pub fn next_evicted(&mut self) -> Option<(u64, u64)> {
+        self.evicted.pop_front()
+    }
+
+    fn note_evicted(&mut self) {
+        for page in self.cache.take_evicted() {
+            let place = u64::from(page);
+            let Some((file, chunk)) = self.owners.get(&(place / CHUNK * CHUNK)) else { continue };
+            if self.files.get(file).is_some_and(|file| file.mapped) {
+                self.evicted.push_back((*file, (chunk * CHUNK + place % CHUNK) * PAGE));
+            }
+        }
     }
 
     /// A thread flushes a file at `now`, with its times of change or without.
@@ -216,6 +252,18 @@ impl<D: Device> Drive<D> {
         }
     }
 
+    /// Clean pages of a file leave the page cache; a length of 0 is to its end.
+    pub fn evict(&mut self, file: u64, offset: u64, length: u64) {
+        let Some(state) = self.files.get(&file) else { return };
+        let end = if length == 0 { state.size } else { offset.saturating_add(length) };
+        let pages = offset.div_ceil(PAGE)..end.min(state.size).div_ceil(PAGE);
+        for page in pages.filter(|page| !state.dirty.contains(page)) {
+            if let Some(first) = state.places.get(&(page / CHUNK)) {
+                self.cache.forget((first + page % CHUNK) as u32);
+            }
+        }
+    }
+
     /// Advances the device; appends the steps that ended.
     pub fn advance(&mut self, now: Nanos, ended: &mut Vec<StepEnd>) {
         self.last = self.last.max(now);
@@ -224,6 +272,7 @@ impl<D: Device> Drive<D> {
         for completion in done.drain(..) {
             let Some(io) = self.pending.get_mut(&completion.id) else { continue };
             io.outstanding -= 1;
+            self.totals.times[io.kind] += completion.at.since(io.began);
             if io.outstanding > 0 {
                 continue;
             }
@@ -237,7 +286,7 @@ impl<D: Device> Drive<D> {
     fn begin(&mut self, task: TaskId, now: Nanos, steps: VecDeque<Step>) -> Begun {
         let id = self.next_io;
         self.next_io += 1;
-        self.pending.insert(id, Io { task, steps, outstanding: 0 });
+        self.pending.insert(id, Io { task, steps, outstanding: 0, began: now, kind: 0 });
         self.submit_next(id, now).map_or(Begun::Done, Begun::Waits)
     }
 
@@ -257,11 +306,12 @@ impl<D: Device> Drive<D> {
         io.outstanding = step.len();
         let queue = (io.task.0 % 64) as u16;
         self.last = self.last.max(now);
-        let wait = match step[0].operation {
-            Operation::Read => Wait::Read,
-            Operation::Flush => Wait::Flush,
-            _ => Wait::Write,
+        let (wait, kind) = match step[0].operation {
+            Operation::Read => (Wait::Read, 0),
+            Operation::Flush => (Wait::Flush, 2),
+            _ => (Wait::Write, 1),
         };
+        (io.began, io.kind) = (self.last, kind);
         for request in step {
             let bytes = u64::from(request.length);
             let totals = &mut self.totals;
@@ -283,13 +333,13 @@ impl<D: Device> Drive<D> {
 
     fn read_cached(
         &mut self,
-        file: u64,
+        (file, ahead): (u64, bool),
         pages: std::ops::RangeInclusive<u64>,
         steps: &mut VecDeque<Step>,
     ) {
         let (first, last) = (*pages.start(), *pages.end());
         let state = self.files.entry(file).or_default();
-        let sequential = state.next_read == first && first > 0;
+        let sequential = ahead && state.next_read == first && first > 0;
         state.next_read = last + 1;
         let size = state.size.div_ceil(PAGE);
         let mut missing: Vec<u64> = Vec::new();
@@ -308,6 +358,29 @@ impl<D: Device> Drive<D> {
                 if !self.cache.access(place as u32) {
                     missing.push(page);
                 }
+            }
+        }
+        steps.push_back(self.runs(file, missing.into_iter(), Operation::Read));
+    }
+
+    /// A page fault: reads the missing pages around it, unless the mapping is for random access.
+    fn fault(&mut self, (file, around): (u64, bool), page: u64, steps: &mut VecDeque<Step>) {
+        let state = self.files.entry(file).or_default();
+        state.mapped = true;
+        let end = state.size.div_ceil(PAGE).max(page + 1);
+        let place = self.place(file, page);
+        if self.cache.access(place as u32) {
+            self.totals.hits += 1;
+            return;
+        }
+        self.totals.misses += 1;
+        let first = page - page % READ_AHEAD;
+        let pages = if around { first..(first + READ_AHEAD).min(end) } else { page..page + 1 };
+        let mut missing = Vec::new();
+        for near in pages {
+            let place = self.place(file, near);
+            if near == page || !self.cache.access(place as u32) {
+                missing.push(near);
             }
         }
         steps.push_back(self.runs(file, missing.into_iter(), Operation::Read));
@@ -392,6 +465,7 @@ impl<D: Device> Drive<D> {
         self.placed += CHUNK;
         self.cache.grow(self.placed as u32);
         state.places.insert(chunk, first);
+        self.owners.insert(first, (file, chunk));
         first + page % CHUNK
     }
 }
@@ -473,6 +547,8 @@ mod tests {
             [10, 10]
         );
         assert_eq!([once(&mut drive, 0, 0), once(&mut drive, 0, 0)], [10, 0]);
+        drive.evict(1, 0, 0);
+        assert_eq!([once(&mut drive, 0, 0), once(&mut drive, 0, 0)], [10, 0], "forgotten once");
         let before = drive.totals().hits;
         for round in 0..2 {
             for page in 0..1024 {

@@ -11,8 +11,14 @@
 mod coordinator;
 mod drive;
 mod error;
+mod host;
+mod inside;
+mod simulation;
 pub mod wire;
 
-pub use coordinator::{Ended, Host, simulate};
 pub use drive::{Begun, Drive, DriveTotals, FileAccess, FileSystem, StepEnd};
 pub use error::VtimeError;
+pub use host::{Ended, Host};
+pub use inside::{is_simulated, thread_totals, totals};
+pub use simulation::{Simulation, simulate};
+pub use wire::Totals;

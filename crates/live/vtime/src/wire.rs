@@ -7,11 +7,13 @@
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Value of [`Header::magic`]: the version of this layout.
-pub const MAGIC: u64 = 0x6372_6f73_7370_0001;
+pub const MAGIC: u64 = 0x6372_6f73_7370_0002;
 /// Most threads of a simulation, ended ones included.
 pub const SLOTS: usize = 4096;
 /// Most keys that a thread waits for at once.
 pub const KEYS: usize = 16;
+/// Most mapped pages that an access reports as evicted.
+pub const EVICTED: usize = 9;
 /// Entries of [`Header::awaited`].
 pub const HASHES: usize = 4096;
 /// Environment variable with the path of the memory.
@@ -41,7 +43,8 @@ pub enum Call {
     Cancel,
     /// The thread ends, or its process does. Arguments: 1 if its process does, the key of those who join it.
     Exit,
-    /// A read or write of a file. Arguments: the file, offset, length, flags of [`access`].
+    /// A read or write of a file. Arguments: the file, offset, length, flags of [`access`]. Fills them with
+    /// how many mapped pages left the page cache, at most [`EVICTED`], and the file and byte of each.
     Access,
     /// A flush. Arguments: the file, whether its metadata has to be written too.
     Sync,
@@ -49,6 +52,12 @@ pub enum Call {
     Resize,
     /// A file was removed.
     Remove,
+    /// Clean pages of a file leave the page cache. Arguments: the file, offset, length (0: to the end).
+    Evict,
+    /// The thread waits outside of the simulation, without the turn, until it says that it has returned.
+    Leave,
+    /// Fills its arguments with [`Totals`]: of the thread if the first argument is 1, otherwise of all.
+    Totals,
     /// Something that is not simulated was called. Argument: its number in [`UNCOVERED`].
     Uncovered,
 }
@@ -57,7 +66,7 @@ impl Call {
     /// The call of that number.
     #[must_use]
     pub fn of(number: u32) -> Option<Self> {
-        const ALL: [Call; 12] = [
+        const ALL: [Call; 15] = [
             Call::Yield,
             Call::Block,
             Call::Wake,
@@ -69,6 +78,9 @@ impl Call {
             Call::Sync,
             Call::Resize,
             Call::Remove,
+            Call::Evict,
+            Call::Leave,
+            Call::Totals,
             Call::Uncovered,
         ];
         ALL.get(number as usize).copied()
@@ -76,16 +88,96 @@ impl Call {
 }
 
 /// Functions that end a simulation, because their time would be wrong.
-pub const UNCOVERED: [&str; 8] = [
+pub const UNCOVERED: [&str; 12] = [
+    "more than 4,096 threads",
     "fork",
-    "mmap of a shared file on the modelled drive",
-    "io_submit",
+    "vfork",
+    "posix_spawn",
+    "posix_spawnp",
+    "system",
+    "popen",
+    "mmap of a file on the modelled drive",
+    "mmap of a file outside of a memory file system (use --directory /dev/shm/...)",
     "poll",
     "epoll_wait",
     "select",
-    "posix_spawn",
-    "more than 4,096 threads",
 ];
+
+/// What a program has used so far.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// CPU time, ns.
+    pub cpu: u64,
+    /// Context switches, and those that a thread did not ask for.
+    pub switches: u64,
+    /// Switches that a thread did not ask for.
+    pub preemptions: u64,
+    /// Requests to the drive that read, their bytes, and the sum of their times in ns.
+    pub reads: [u64; 3],
+    /// The same of writes.
+    pub writes: [u64; 3],
+    /// Flushes, and the sum of their times in ns.
+    pub flushes: [u64; 2],
+    /// Where the time of the thread, or of all threads, went, ns: CPU, run queue, wake-up, and the waits in
+    /// the order of `sim::scheduler::Wait`.
+    pub times: [u64; 9],
+}
+
+impl Totals {
+    /// Number of values.
+    pub const VALUES: usize = 20;
+
+    /// As arguments of a call.
+    #[must_use]
+    pub fn values(&self) -> [u64; Self::VALUES] {
+        let ([r, rb, rt], [w, wb, wt], [f, ft]) = (self.reads, self.writes, self.flushes);
+        let [a, b, c, d, e, g, h, i, j] = self.times;
+        let own = self;
+        [
+            own.cpu,
+            own.switches,
+            own.preemptions,
+            r,
+            rb,
+            rt,
+            w,
+            wb,
+            wt,
+            f,
+            ft,
+            a,
+            b,
+            c,
+            d,
+            e,
+            g,
+            h,
+            i,
+            j,
+        ]
+    }
+
+    /// From those.
+    #[must_use]
+    pub const fn of(values: [u64; Self::VALUES]) -> Self {
+        let [cpu, switches, preemptions, r, rb, rt, w, wb, wt, f, ft, a, b, c, d, e, g, h, i, j] =
+            values;
+        Self {
+            cpu,
+            switches,
+            preemptions,
+            reads: [r, rb, rt],
+            writes: [w, wb, wt],
+            flushes: [f, ft],
+            times: [a, b, c, d, e, g, h, i, j],
+        }
+    }
+}
+
+/// Function of the preloaded library that fills [`Totals`], of the calling thread if the second argument is
+/// not 0: `extern "C" fn(*mut Totals, c_int)`.
+pub const TOTALS_FUNCTION: &std::ffi::CStr = c"crosspoint_vtime_totals";
 
 /// Flags of [`Call::Access`].
 pub mod access {
@@ -95,6 +187,10 @@ pub mod access {
     pub const SYNC: u64 = 2;
     /// A write.
     pub const WRITE: u64 = 4;
+    /// Without read-ahead (`POSIX_FADV_RANDOM`).
+    pub const RANDOM: u64 = 8;
+    /// A page fault in a mapping.
+    pub const MAPPED: u64 = 16;
 }
 
 /// Once for the simulation.
@@ -119,6 +215,8 @@ pub struct Header {
     pub tick: AtomicU64,
     /// The first slot is taken by the main thread of the program.
     pub joined: AtomicU32,
+    /// Threads that came back from outside, so far.
+    pub returns: AtomicU32,
     /// Threads that wait for a key, by its hash; waking nobody needs no call.
     pub awaited: [AtomicU16; HASHES],
 }
@@ -149,6 +247,8 @@ pub struct Slot {
     pub call: AtomicU32,
     /// 1 once the thread has ended.
     pub ended: AtomicU32,
+    /// 1 once the thread has come back from outside.
+    pub returned: AtomicU32,
     /// Its arguments.
     pub arguments: [AtomicU64; 4 + KEYS],
     /// The answer.
@@ -284,6 +384,15 @@ impl Slot {
         if header.asleep.load(Ordering::SeqCst) == 1 {
             wake(&header.calls);
         }
+    }
+
+    /// The thread has come back from outside of the simulation.
+    pub fn come_back(&self, header: &Header) {
+        self.returned.store(1, Ordering::SeqCst);
+        header.returns.fetch_add(1, Ordering::SeqCst);
+        header.calls.fetch_add(1, Ordering::SeqCst);
+        wake(&header.calls);
+        wake(&header.returns);
     }
 
     /// Waits for a call of the thread, or for `limit`; returns whether there is one.

@@ -78,6 +78,8 @@ pub struct PageCache {
     refaults_before: u64,
     /// The statistics are flushed by hand.
     in_group: bool,
+    /// Pages that were evicted since they were last taken, for those that ask.
+    evicted: Option<Vec<u32>>,
 }
 
 /// The statistics that reclaim decides by.
@@ -104,6 +106,7 @@ impl PageCache {
             known: Statistics::default(),
             refaults_before: 0,
             in_group: false,
+            evicted: None,
         }
     }
 
@@ -112,6 +115,11 @@ impl PageCache {
     #[must_use]
     pub fn in_group(self) -> Self {
         Self { in_group: true, ..self }
+    }
+
+    /// Pages that were evicted since the last call; nothing before the first one.
+    pub fn take_evicted(&mut self) -> Vec<u32> {
+        self.evicted.replace(Vec::new()).unwrap_or_default()
     }
 
     /// The file has at least this many pages from now on.
@@ -152,6 +160,14 @@ impl PageCache {
             self.miss(page);
         }
         there
+    }
+
+    /// Drops a page without a trace, if it is resident (`POSIX_FADV_DONTNEED`).
+    pub fn forget(&mut self, page: u32) {
+        if self.pages[page as usize].flags & RESIDENT != 0 {
+            self.remove(page);
+            self.pages[page as usize] = Page { previous: END, next: END, flags: 0 };
+        }
     }
 
     #[inline]
@@ -252,6 +268,9 @@ impl PageCache {
         if flags & YOUNG == 0 {
             self.pages[page as usize] = Page { previous: self.age, next: END, flags: EVICTED };
             self.age = self.age.wrapping_add(1);
+            if let Some(evicted) = &mut self.evicted {
+                evicted.push(page);
+            }
             return;
         }
         // Every mapping begins accessed, so it takes two scans to tell that a page is used again.

@@ -1,0 +1,48 @@
+//! Child processes, which would not be in the simulation: refused.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use crate::real::{real, set_errno};
+use crate::turn::Turn;
+
+/// Defines functions that start a child: names, parameters, type and what they return on failure.
+macro_rules! refused {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty = $failed:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            type Real = unsafe extern "C" fn($($type),*) -> $result;
+            if let Some(turn) = Turn::enter() {
+                turn.uncovered(stringify!($name));
+                set_errno(libc::ENOSYS);
+                return $failed;
+            }
+            // SAFETY: as the caller's.
+            unsafe { real!($name: Real)($($argument),*) }
+        }
+    )*};
+}
+refused! {
+    fork() -> libc::pid_t = -1;
+    system(command: *const c_char) -> c_int = -1;
+    popen(command: *const c_char, mode: *const c_char) -> *mut c_void = std::ptr::null_mut();
+    posix_spawn(
+        process: *mut libc::pid_t, path: *const c_char, actions: *const c_void,
+        attributes: *const c_void, arguments: *const *mut c_char, environment: *const *mut c_char
+    ) -> c_int = libc::ENOSYS;
+    posix_spawnp(
+        process: *mut libc::pid_t, path: *const c_char, actions: *const c_void,
+        attributes: *const c_void, arguments: *const *mut c_char, environment: *const *mut c_char
+    ) -> c_int = libc::ENOSYS;
+}
+
+/// Outside of the simulation a plain fork, since a function cannot return twice.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfork() -> libc::pid_t {
+    if let Some(turn) = Turn::enter() {
+        turn.uncovered("vfork");
+        set_errno(libc::ENOSYS);
+        return -1;
+    }
+    // SAFETY: as the caller's.
+    unsafe { fork() }
+}

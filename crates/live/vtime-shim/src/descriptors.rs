@@ -1,0 +1,130 @@
+//! Which open files are on the modelled drive.
+
+use std::ffi::{CStr, c_int};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, AtomicU64};
+
+use vtime::wire::{Call, access};
+
+use crate::real::system_call;
+use crate::turn::Turn;
+
+/// Descriptors that can be on the drive.
+const FILES: usize = 65_536;
+/// The file behind each descriptor, 0 if it is not on the drive.
+static FILE: [AtomicU64; FILES] = [const { AtomicU64::new(0) }; FILES];
+/// Its flags of `access`.
+static FLAGS: [AtomicU8; FILES] = [const { AtomicU8::new(0) }; FILES];
+
+/// The number of the file behind a descriptor, if it is on the drive, and its flags.
+pub fn file_of(descriptor: c_int) -> Option<(u64, u64)> {
+    let place = usize::try_from(descriptor).ok()?;
+    let file = FILE.get(place)?.load(Relaxed);
+    (file != 0).then(|| (file, u64::from(FLAGS[place].load(Relaxed))))
+}
+
+/// What the kernel knows of an open file.
+pub fn status(descriptor: c_int) -> Option<libc::stat> {
+    // SAFETY: a plain structure.
+    let mut found: libc::stat = unsafe { std::mem::zeroed() };
+    let place = &raw mut found as i64;
+    let code = system_call(libc::SYS_fstat, [i64::from(descriptor), place, 0, 0, 0, 0]);
+    (code == 0).then_some(found)
+}
+
+/// The number of a file.
+pub fn name_of(found: &libc::stat) -> u64 {
+    found.st_ino ^ (found.st_dev << 48)
+}
+
+/// Whether an open file is below the simulation's directory.
+fn is_on_drive(descriptor: c_int) -> bool {
+    // SAFETY: names that end with 0.
+    let folder = unsafe { libc::getenv(c"CROSSPOINT_VTIME_DIR".as_ptr()) };
+    if folder.is_null() {
+        return false;
+    }
+    // SAFETY: not null, ends with 0.
+    let folder = unsafe { CStr::from_ptr(folder) }.to_bytes();
+    let mut link = [0_u8; 32];
+    write_link(&mut link, descriptor);
+    let mut path = [0_u8; 4096];
+    let place = [link.as_ptr() as i64, path.as_mut_ptr() as i64, path.len() as i64, 0, 0, 0];
+    let length = system_call(libc::SYS_readlink, place);
+    let path = &path[..usize::try_from(length).unwrap_or_default()];
+    // SQLite's index of a log and LMDB's table of readers are shared memory, not storage.
+    let shared: [&[u8]; 3] = [b"-shm", b"lock.mdb", b"-lock"];
+    let below = path.strip_prefix(folder).is_some_and(|rest| rest.starts_with(b"/"));
+    below && !shared.iter().any(|end| path.ends_with(end))
+}
+
+/// `/proc/self/fd/N`, ended by 0.
+fn write_link(link: &mut [u8; 32], descriptor: c_int) {
+    let start = b"/proc/self/fd/";
+    link[..start.len()].copy_from_slice(start);
+    let (mut end, mut rest, mut digits) = (start.len(), descriptor, [0_u8; 10]);
+    let mut count = 0;
+    loop {
+        digits[count] = b'0' + (rest % 10) as u8;
+        count += 1;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    for digit in digits[..count].iter().rev() {
+        link[end] = *digit;
+        end += 1;
+    }
+}
+
+/// A descriptor was opened.
+pub fn opened(turn: &Turn, descriptor: c_int, flags: c_int) {
+    let Ok(place) = usize::try_from(descriptor) else { return };
+    if place >= FILES {
+        return;
+    }
+    FILE[place].store(0, Relaxed);
+    let Some(found) = status(descriptor) else { return };
+    if found.st_mode & libc::S_IFMT != libc::S_IFREG || !is_on_drive(descriptor) {
+        return;
+    }
+    let mut own = 0;
+    if flags & libc::O_DIRECT != 0 {
+        own |= access::DIRECT;
+    }
+    if flags & libc::O_DSYNC != 0 {
+        own |= access::SYNC;
+    }
+    let file = name_of(&found);
+    FLAGS[place].store(own as u8, Relaxed);
+    FILE[place].store(file, Relaxed);
+    let size = found.st_size as u64;
+    let is_new = size == 0 && flags & (libc::O_CREAT | libc::O_TRUNC) != 0;
+    turn.call(Call::Resize, &[file, size, u64::from(!is_new)]);
+}
+
+/// Another descriptor of the same file.
+pub fn copied(from: c_int, to: c_int) -> c_int {
+    if let (Ok(from), Ok(to)) = (usize::try_from(from), usize::try_from(to))
+        && from.max(to) < FILES
+    {
+        FILE[to].store(FILE[from].load(Relaxed), Relaxed);
+        FLAGS[to].store(FLAGS[from].load(Relaxed), Relaxed);
+    }
+    to
+}
+
+/// A descriptor is closed.
+pub fn closed(descriptor: c_int) {
+    if let Ok(place) = usize::try_from(descriptor)
+        && let Some(file) = FILE.get(place)
+    {
+        file.store(0, Relaxed);
+    }
+}
+
+/// Sets the flags of a descriptor whose file is on the drive.
+pub fn set_flags(descriptor: c_int, flags: u64) {
+    FLAGS[descriptor as usize].store(flags as u8, Relaxed);
+}
