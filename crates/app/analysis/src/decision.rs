@@ -91,6 +91,8 @@ pub enum Reliability {
     Measured,
     /// Emulation was accurate.
     EmulationAccurate,
+    /// Run in virtual time.
+    Simulated,
     /// The emulated drive received no requests.
     NoRequests,
     /// Emulation was inaccurate, or its accuracy is unknown; the reason.
@@ -347,6 +349,15 @@ pub(crate) fn standing(group: &Group<'_>, counted: DecisionMetric) -> Reliabilit
                 if counted == DecisionMetric::ReadTime { "latency_p50" } else { "tx_rate" };
             Reliability::Predicted(group.worth(metric).unwrap_or(PredictionError::NotValidated))
         }
+        // A simulated drive has no path to it that could be slow.
+        Source::Emulated
+            if group
+                .trials
+                .iter()
+                .all(|trial| trial.result.served.is_some_and(|served| served.floor_ns == 0)) =>
+        {
+            Reliability::Simulated
+        }
         Source::Emulated => {
             let asked = |trial: &&TrialRecord| {
                 trial.result.served.is_some_and(|served| served.requests() > 0)
@@ -442,7 +453,8 @@ mod tests {
             ..Default::default()
         };
         for trial in known.trials.iter_mut().filter(|trial| trial.stack == "b") {
-            trial.result.served = Some(stats::Served { reads: asked, ..Default::default() });
+            trial.result.served =
+                Some(stats::Served { reads: asked, floor_ns: 100, ..Default::default() });
         }
         let all = decisions(&known);
         assert_eq!(all[0].choices[1].standing, Reliability::EmulationAccurate);

@@ -7,7 +7,7 @@
 //! the drive. Invariants: parts sum to the whole; with several operations in flight, or if the counted times
 //! exceed the whole, there are no parts.
 
-use stats::{Served, TrialResult};
+use stats::{SIMULATED_TIMES, Served, TrialResult};
 use study::Source;
 use units::Nanos;
 use workload::OpClass;
@@ -19,6 +19,10 @@ use crate::groups::{Group, Ops, in_flight, is_sql};
 pub enum Part {
     /// Processor time of the process, in user and kernel mode.
     Cpu,
+    /// Ready, but without a CPU, or until that has left idle.
+    RunQueue,
+    /// Waiting for another thread.
+    Locks,
     /// The host's path of a prediction: submission, interrupt, wake-up.
     HostPath,
     /// The drive's reads.
@@ -59,6 +63,8 @@ impl Part {
     pub const fn words(self) -> &'static str {
         match self {
             Self::Cpu => "CPU",
+            Self::RunQueue => "waiting for a CPU",
+            Self::Locks => "waiting for other threads",
             Self::HostPath => "host I/O path",
             Self::DriveReads => "drive: reads",
             Self::DriveWrites => "drive: writes",
@@ -144,6 +150,9 @@ pub fn time_parts(group: &Group<'_>, ops: Ops) -> Option<TimeParts> {
     if group.is_open_loop() {
         return None;
     }
+    if let Some(parts) = simulated(group, whole) {
+        return Some(parts);
+    }
     if group.first.engine == "rocksdb" {
         return rocksdb_steps(group, (whole, ops));
     }
@@ -164,6 +173,27 @@ pub fn time_parts(group: &Group<'_>, ops: Ops) -> Option<TimeParts> {
     TimeParts::of(whole, counted)
 }
 
+/// The time of an operation as its client spent it in a simulation; `None` if the clients do several kinds.
+fn simulated(group: &Group<'_>, whole: Nanos) -> Option<TimeParts> {
+    if group.classes().len() != 1 {
+        return None;
+    }
+    let totals = &group.first.result.totals;
+    let times = SIMULATED_TIMES.map(|name| totals.get(name).copied());
+    let sum: f64 = times.iter().copied().sum::<Option<f64>>().filter(|sum| *sum > 0.0)?;
+    let [cpu, queue, wake_up, lock, network, read, write, flush, sleep] =
+        times.map(|time| time.unwrap_or(0.0) / sum * whole.get() as f64);
+    let counted = [
+        (Part::Cpu, cpu),
+        (Part::RunQueue, queue + wake_up),
+        (Part::Locks, lock + network + sleep),
+        (Part::DriveReads, read),
+        (Part::DriveWrites, write),
+        (Part::DriveFlushes, flush),
+    ];
+    TimeParts::of(whole, counted.map(|(part, time)| (part, time as u64)).to_vec())
+}
+
 /// Operations from an interval on, at least 1.
 fn operations(result: &TrialResult, from: usize) -> u64 {
     let counting = result.recording.intervals.iter().skip(from);
@@ -173,7 +203,11 @@ fn operations(result: &TrialResult, from: usize) -> u64 {
 /// Time of the drive's requests per operation; `None` if not counted.
 fn of_drive(result: &TrialResult) -> Option<[(Part, u64); 3]> {
     match (&result.served, &result.disk) {
-        (Some(served), _) => Some(delivered(served, operations(result, 1))),
+        // An attached drive, which has a path to it, is reset after the first interval.
+        (Some(served), _) => {
+            let from = usize::from(served.floor_ns > 0);
+            Some(delivered(served, operations(result, from)))
+        }
         (None, Some(disk)) if disk.reading_ms.max(disk.writing_ms).max(disk.flushing_ms) > 0 => {
             let done = operations(result, 0);
             // A sum that overflows exceeds the whole, so there are no parts.
@@ -291,7 +325,7 @@ mod tests {
         let counting = result.recording.intervals.iter().skip(1);
         let requests = counting.map(|interval| interval.counts().ops).sum();
         let reads = stats::ServedKind { requests, delivered_mean_ns: 50_000, ..Default::default() };
-        result.served = Some(Served { reads, ..Default::default() });
+        result.served = Some(Served { reads, floor_ns: 1, ..Default::default() });
         result.usage = Some(Default::default());
         let group = crate::groups(&run).remove(0);
         let parts = time_parts(&group, Ops::Only(OpClass::Read)).unwrap();

@@ -2,51 +2,44 @@
 //!
 //! Invariant: the command has standard input and output to itself; the summary goes to stderr.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use device::Model;
-use sim::HostModel;
-use sim::scheduler::{SchedulerCosts, Wait, WakeCost};
-use stack::{StackError, state_directory};
+use runner::SimulatedHost;
+use sim::scheduler::Wait;
+use stack::state_directory;
 use units::{Bytes, Nanos, Seed, human_count};
-use vtime::{Drive, Ended, FileSystem, Host, VtimeError, simulate};
+use vtime::{Ended, FileSystem, VtimeError, simulate};
 
 use crate::cli_drives::{ExecArguments, SimulatedFileSystem};
 use crate::exit::{self, ExitCode};
 use crate::show::Failure;
 
-/// The preloaded library.
-const LIBRARY: &str = "libcrosspoint_vtime_shim.so";
-
 /// Runs the command.
 pub fn run(arguments: &ExecArguments) -> Result<ExitCode, Failure> {
     let profile = runner::profile(&arguments.on)?;
-    let library = library()?;
-    let directory = arguments.directory.canonicalize();
-    let directory = directory.map_err(StackError::io("open", &arguments.directory))?;
-    let path = path_of(&profile)?;
-    let interrupt = WakeCost { latency: path.wake, ..SchedulerCosts::VM_2026.interrupt };
-    let costs = SchedulerCosts { interrupt, ..SchedulerCosts::VM_2026 };
-    let host = Host { cores: arguments.cores as usize, costs, path, library, directory };
-    let model =
-        Model::new(&profile, runner::condition_of(arguments.condition), Seed(arguments.seed));
-    let file_system = match arguments.file_system {
-        SimulatedFileSystem::Ext4 => FileSystem::Ext4,
-        SimulatedFileSystem::Ext4NoJournal => FileSystem::Ext4NoJournal,
+    let own = crate::host_file::here(&state_directory()?).and_then(|own| own.path("psync"));
+    let simulated = SimulatedHost {
+        cores: arguments.cores,
+        memory: arguments.memory,
+        file_system: match arguments.file_system {
+            SimulatedFileSystem::Ext4 => FileSystem::Ext4,
+            SimulatedFileSystem::Ext4NoJournal => FileSystem::Ext4NoJournal,
+        },
+        path: runner::psync_path(own, &profile),
+        condition: arguments.condition,
+        seed: Seed(arguments.seed),
     };
-    let memory = arguments.memory.map_or(u64::MAX, Bytes::get);
-    let drive = Drive::new(model, profile.capacity.get(), memory, file_system);
+    let (host, drive) = simulated.make(&profile, &arguments.directory)?;
     let Some((program, rest)) = arguments.command.split_first() else {
         return Ok(exit::USAGE);
     };
     match simulate(&host, drive, Command::new(program).args(rest)) {
-        Ok(ended) => {
+        Ok((code, ended)) => {
             say!("{}", summary(&arguments.on, arguments.cores, &ended));
-            if ended.code == 0 {
+            if code == 0 {
                 return Ok(exit::OK);
             }
-            say!("error: {program} ended with exit code {}", ended.code);
+            say!("error: {program} ended with exit code {code}");
             Ok(exit::TARGET_FAILED)
         }
         Err(error) => {
@@ -58,26 +51,6 @@ pub fn run(arguments: &ExecArguments) -> Result<ExitCode, Failure> {
             })
         }
     }
-}
-
-/// The host's side of a request: as calibrated here, otherwise as published.
-fn path_of(profile: &device::Profile) -> Result<HostModel, Failure> {
-    let calibrated = crate::host_file::here(&state_directory()?).and_then(|own| own.path("psync"));
-    let path = calibrated.or_else(|| HostModel::named("psync"));
-    Ok(path.unwrap_or_else(HostModel::io_uring).to(profile))
-}
-
-/// The library next to this program, or where cargo puts it.
-fn library() -> Result<PathBuf, Failure> {
-    let program =
-        std::env::current_exe().map_err(StackError::io("find", Path::new("crosspoint")))?;
-    let folder = program.parent().unwrap_or(Path::new("."));
-    let places = [folder.join(LIBRARY), folder.join("deps").join(LIBRARY)];
-    let found = places.iter().find(|place| place.exists()).cloned();
-    found.ok_or_else(|| {
-        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
-        StackError::io("open", &folder.join(LIBRARY))(missing).into()
-    })
 }
 
 fn next(error: &VtimeError, program: &str) -> String {

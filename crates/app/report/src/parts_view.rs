@@ -163,8 +163,8 @@ fn draw(svg: &mut String, bar: &Bar<'_>, top: f64, scale: &Scale) {
 const fn class(part: Part) -> &'static str {
     match part {
         Part::Cpu | Part::Selects | Part::Memtable | Part::BlockReadsBesides => "host-1",
-        Part::HostPath | Part::Changes | Part::OtherWriters => "host-2",
-        Part::Rest => "host-3",
+        Part::HostPath | Part::Changes | Part::OtherWriters | Part::RunQueue => "host-2",
+        Part::Rest | Part::Locks => "host-3",
         Part::DriveReads | Part::Drive | Part::DriveAndLayers | Part::BlockReads => "drive-1",
         Part::DriveWrites => "drive-2",
         Part::DriveFlushes | Part::Stalls => "drive-3",
@@ -176,6 +176,8 @@ const fn class(part: Part) -> &'static str {
 const fn label(part: Part) -> &'static str {
     match part {
         Part::Cpu => "CPU",
+        Part::RunQueue => "run queue",
+        Part::Locks => "other threads",
         Part::HostPath => "host's path",
         Part::DriveReads => "reads",
         Part::DriveWrites => "writes",

@@ -83,6 +83,10 @@ fn emulated(stack: &StackRecord, decisions: &[Decision<'_>]) -> String {
     let own = decisions.iter().flat_map(|one| &one.choices);
     let own = own.filter(|choice| choice.group.first.stack == stack.name);
     let doubted = own.clone().filter(|c| matches!(c.standing, Reliability::Unreliable(_))).count();
+    let simulated = own.clone().filter(|c| c.standing == Reliability::Simulated).count();
+    if simulated > 0 {
+        return "run in virtual time, which has not been validated with databases".to_owned();
+    }
     let mut text = match (doubted, own.count()) {
         (_, 0) => "no results in the tables above".to_owned(),
         (0, 1) => "emulation accurate for its result above".to_owned(),

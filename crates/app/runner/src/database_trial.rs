@@ -16,6 +16,9 @@ use crate::context::{Execution, RunContext};
 use crate::databases::{self, Asking};
 use crate::watch::{Event, Watcher};
 
+/// Note of trials on a simulated drive.
+const SIMULATED: &str = "run in virtual time, with its files on the simulated drive";
+
 /// Runs a trial of a key-value engine in a separate process.
 pub(crate) fn run(
     bench: &mut Bench<'_>,
@@ -38,7 +41,10 @@ pub(crate) fn run(
     };
     // Tables of a SQL trial do not survive a new volume.
     bench.forget(&stack.name);
-    let (place, volume_note) = bench.targets.database_place(stack)?;
+    let (place, volume_note) = match stack.is_virtual() {
+        true => (bench.targets.simulated_place(stack, job)?, Some(SIMULATED.to_owned())),
+        false => bench.targets.database_place(stack)?,
+    };
     let limit = bench.targets.limit(stack);
     asking.limit = limit.as_ref().map(|(device, rates)| (device.as_path(), *rates));
     let kept_in = run.begin_journal(trial)?;
@@ -53,7 +59,14 @@ pub(crate) fn run(
         worker::Event::Ready => {}
     };
     let noted = job.verify.then_some(ledger.as_path());
-    let answer = databases::run((&place, noted), experiment, (trial, job), &asking, &mut heard)?;
+    let (places, own) = ((place.as_path(), noted), (trial, &**job));
+    let answer = match bench.targets.simulated(stack, job, seed) {
+        Some((host, profile)) => {
+            let (host, drive) = host.make(profile, &place)?;
+            databases::simulate(places, experiment, own, &asking, (&host, drive), &mut heard)?
+        }
+        None => databases::run(places, experiment, own, &asking, &mut heard)?,
+    };
     let said = [volume_note, before, answer.memory].into_iter().flatten();
     let outcome = match answer.ended {
         Ended::Stopped => None,

@@ -7,12 +7,16 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
+use device::Model;
 
 use stack::{DeviceRates, Journal, Limits, Mark, MemoryUse, Wanted};
 use study::{Experiment, KvJob, OnError, Trial};
 use units::Seed;
+use vtime::{Drive, Host, Simulation, VtimeError};
 use worker::{
     Channel, CheckRequest, Ended, Event, Request, TrialParameters, TrialRequest, Waiting,
 };
@@ -49,19 +53,24 @@ pub(crate) fn is_device(place: &Path) -> bool {
     fs::metadata(place).is_ok_and(|data| data.file_type().is_block_device())
 }
 
-/// The program that hosts the engine for `place`, and its arguments.
-fn program(raw: bool) -> io::Result<(PathBuf, &'static [&'static str])> {
+/// The program that hosts an engine, or the LMDB branch for `raw` devices.
+fn program(raw: bool) -> io::Result<Command> {
     let own = std::env::current_exe()?;
     if raw {
-        return Ok((own.with_file_name(RAW_PROGRAM), &[]));
+        return Ok(Command::new(own.with_file_name(RAW_PROGRAM)));
     }
-    Ok((own, &[HOST_VERB]))
+    let mut command = Command::new(own);
+    command.arg(HOST_VERB);
+    Ok(command)
 }
 
 /// Whether the program for raw devices exists, and its expected path.
 pub(crate) fn raw_program() -> (bool, String) {
     match program(true) {
-        Ok((path, _)) => (path.exists(), path.display().to_string()),
+        Ok(command) => {
+            let path = Path::new(command.get_program());
+            (path.exists(), path.display().to_string())
+        }
         Err(error) => (false, error.to_string()),
     }
 }
@@ -72,9 +81,11 @@ pub(crate) fn start_host(mark: &Mark, stack: &str) -> Result<Channel, RunnerErro
 }
 
 fn start(mark: &Mark, stack: &str, raw: bool) -> Result<Channel, RunnerError> {
-    let (program, arguments) =
-        program(raw).map_err(stack::StackError::io("find", Path::new("this program")))?;
-    Channel::start(&program, arguments, mark).map_err(|error| worker_error(stack, &error))
+    Channel::start(command(raw)?, mark).map_err(|error| worker_error(stack, &error))
+}
+
+fn command(raw: bool) -> Result<Command, RunnerError> {
+    Ok(program(raw).map_err(stack::StackError::io("find", Path::new("this program")))?)
 }
 
 pub(crate) fn worker_error(stack: &str, error: &worker::WorkerError) -> RunnerError {
@@ -105,16 +116,7 @@ pub(crate) fn run(
     let memory = job.memory.bytes(job.data());
     let limits = Limits::make(asking.journal, &Wanted { memory, device: asking.limit })?;
     limits.hold(line.process())?;
-    let parameters = TrialParameters {
-        journal: asking.kept_in.map(Path::to_owned),
-        ..parameters(experiment, trial, asking.seed)
-    };
-    let request = Request::Trial(Box::new(TrialRequest {
-        job: job.clone(),
-        place: place.to_owned(),
-        parameters,
-        ledger: ledger.map(Path::to_owned),
-    }));
+    let request = request((place, ledger), experiment, (trial, job), asking);
     let ended = line
         .ask(&request, asking.waiting, heard)
         .map_err(|error| worker_error(&trial.stack, &error))?;
@@ -126,6 +128,58 @@ pub(crate) fn run(
         (ended, _) => ended,
     };
     Ok(Answer { ended, memory: used.map(|used| memory_note(job, used)) })
+}
+
+fn request(
+    (place, ledger): (&Path, Option<&Path>),
+    experiment: &Experiment,
+    (trial, job): (&Trial, &KvJob),
+    asking: &Asking<'_>,
+) -> Request {
+    let parameters = TrialParameters {
+        journal: asking.kept_in.map(Path::to_owned),
+        ..parameters(experiment, trial, asking.seed)
+    };
+    Request::Trial(Box::new(TrialRequest {
+        job: job.clone(),
+        place: place.to_owned(),
+        parameters,
+        ledger: ledger.map(Path::to_owned),
+    }))
+}
+
+/// Longest real time of a simulated trial: it ends by itself when its threads hang.
+const SIMULATED_MAX: Duration = Duration::from_secs(48 * 3600);
+
+/// Runs one trial in virtual time, with its files in the empty directory `place`.
+pub(crate) fn simulate(
+    places: (&Path, Option<&Path>),
+    experiment: &Experiment,
+    (trial, job): (&Trial, &KvJob),
+    asking: &Asking<'_>,
+    (host, drive): (&Host, Drive<Model>),
+    heard: &mut dyn FnMut(Event),
+) -> Result<Answer, RunnerError> {
+    let refuse = |error: &VtimeError| {
+        RunnerError::environment(&trial.stack, error.to_string(), "crosspoint doctor")
+    };
+    let mut command = command(false)?;
+    let simulation = Simulation::prepare(host, &mut command).map_err(|error| refuse(&error))?;
+    let started = Channel::start(command, asking.journal.mark());
+    let line = started.map_err(|error| worker_error(&trial.stack, &error))?;
+    let process = line.process();
+    let request = request(places, experiment, (trial, job), asking);
+    let waiting = Waiting { deadline: SIMULATED_MAX, ..asking.waiting };
+    let (ended, simulated) = std::thread::scope(|scope| {
+        let simulated = scope.spawn(|| simulation.run(drive, process));
+        (line.ask(&request, waiting, heard), simulated.join())
+    });
+    let ended = match (ended, simulated) {
+        // It was killed because of that.
+        (Ok(Ended::Died(_)), Ok(Err(error))) => Ended::Failed(error.to_string()),
+        (ended, _) => ended.map_err(|error| worker_error(&trial.stack, &error))?,
+    };
+    Ok(Answer { ended, memory: None })
 }
 
 /// Verifies the database of a trial that ended early against its ledger. `now` is its current place, if it

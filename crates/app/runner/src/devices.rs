@@ -18,17 +18,21 @@ use stack::{
     direct_io_works, fill, free_space,
 };
 use stats::Served;
-use study::{DeviceName, FileSystem, Job, Plan, Stack, Study};
-use units::{Bytes, Nanos, Seed};
+use study::{DeviceName, FileSystem, Job, KvJob, Plan, Stack, Study, VirtualTime};
+use units::{Bytes, Seed};
 
 use crate::catalog::profile;
-use crate::databases::probe;
 use crate::drives::check_faults;
 use crate::emulated::{self, Drives};
 use crate::estimate::file_space;
 use crate::measured::{check_writes, open_file};
 use crate::predicted::Modelled;
+use crate::simulated::{SimulatedHost, psync_path};
+use crate::target_checks::{check_engines, check_model, check_real, known};
 use crate::{RunnerError, lacks, predicted};
+
+/// A directory in memory.
+const MEMORY: &str = "/dev/shm";
 
 /// The open target of a stack.
 pub(crate) struct Opened {
@@ -196,6 +200,30 @@ impl<'a> Targets<'a> {
     /// The device and host of a model stack that passed [`Targets::check`].
     pub fn model(&self, stack: &Stack) -> Option<&Modelled> {
         self.models.get(&stack.name)
+    }
+
+    /// The simulated host of a database on a model stack, and the drive's profile; `None` for other stacks.
+    pub fn simulated(
+        &self,
+        stack: &Stack,
+        job: &KvJob,
+        seed: Seed,
+    ) -> Option<(SimulatedHost, &Profile)> {
+        let Modelled { profile, host } = self.model(stack)?;
+        let own = self.here.and_then(|here| here.path("psync"));
+        let path = if stack.host == "auto" { psync_path(own, profile) } else { *host };
+        let simulated = SimulatedHost {
+            cores: if stack.cores > 0 { stack.cores } else { observe::cpus() },
+            memory: job.memory.bytes(job.data()),
+            file_system: match stack.file_system {
+                FileSystem::Ext4NoJournal => vtime::FileSystem::Ext4NoJournal,
+                _ => vtime::FileSystem::Ext4,
+            },
+            path,
+            condition: stack.condition,
+            seed,
+        };
+        Some((simulated, profile))
     }
 
     /// Header records of all stacks.
@@ -375,6 +403,20 @@ impl<'a> Targets<'a> {
         Ok(Some(self.volume(stack)?.path().to_owned()))
     }
 
+    /// An empty directory for a database that runs in virtual time; in memory if its engine maps files.
+    pub fn simulated_place(&mut self, stack: &Stack, job: &KvJob) -> Result<PathBuf, RunnerError> {
+        let engine = engines::list().find(&job.engine, study::Operations::KeyValue);
+        if engine.is_none_or(|one| one.virtual_time != VirtualTime::InMemory) {
+            return Ok(self.area(stack)?.fresh("database")?);
+        }
+        let name = format!("{}-memory", stack.name);
+        if !self.areas.contains_key(&name) {
+            let area = WorkArea::create(self.journal, Path::new(MEMORY), &name)?;
+            self.areas.insert(name.clone(), area);
+        }
+        Ok(self.areas[&name].fresh("database")?)
+    }
+
     /// An empty directory for a database, on a fresh file system if the stack has its own, or the raw device;
     /// and a note.
     pub fn database_place(
@@ -407,56 +449,6 @@ impl<'a> Targets<'a> {
     }
 }
 
-/// Checks that the host of a model stack exists and its model covers the jobs.
-///
-/// # Errors
-/// [`RunnerError::Host`] with the known paths; [`RunnerError::Profile`] with what is unknown.
-pub fn check_model<'a>(
-    stack: &Stack,
-    profile: &Profile,
-    jobs: impl Iterator<Item = &'a Job>,
-) -> Result<(), RunnerError> {
-    let refuse = |reason| RunnerError::Host { stack: stack.name.clone(), reason };
-    predicted::host_of(stack, profile, None).map_err(refuse)?;
-    known((stack, predicted::size_of(stack, profile)), profile, jobs)
-}
-
-/// Refuses an emulated drive as a real one: its figures would be labelled measured.
-fn check_real(stack: &Stack, place: &Path) -> Result<(), RunnerError> {
-    if !stack::on_a_model(place) {
-        return Ok(());
-    }
-    Err(RunnerError::Stack(StackError::refused(
-        &place.display(),
-        "it lies on an attached model; results would be labelled measured",
-        format!(
-            "let the study attach the model itself: stack `{}` with device = \"model:NAME\" and \
-             attach = true",
-            stack.name
-        ),
-    )))
-}
-
-/// Whether operations fit does not depend on it.
-const ANY_TIME: Nanos = Nanos::from_secs(60);
-
-/// Checks that a model covers the jobs and is large enough.
-fn known<'a>(
-    (stack, size): (&Stack, Bytes),
-    profile: &Profile,
-    jobs: impl Iterator<Item = &'a Job>,
-) -> Result<(), RunnerError> {
-    for job in jobs {
-        if let Some(reason) = predicted::unknown(profile, job) {
-            return Err(RunnerError::Profile { name: profile.name.clone(), reason });
-        }
-        if matches!(job, Job::Block(_) | Job::Act(_)) {
-            study::check_fit_of(job, (stack, size), (1, ANY_TIME.into()))?;
-        }
-    }
-    Ok(())
-}
-
 /// How a fresh file system is created; `None` to use the directory's.
 fn format_of(wanted: FileSystem) -> Option<Format> {
     match wanted {
@@ -466,29 +458,4 @@ fn format_of(wanted: FileSystem) -> Option<Format> {
         FileSystem::Xfs => Some(Format::XFS),
         FileSystem::Btrfs => Some(Format::BTRFS),
     }
-}
-
-/// Probes every engine that the jobs need.
-fn check_engines(stack: &Stack, jobs: &[&Job], journal: &Journal) -> Result<(), RunnerError> {
-    let own = matches!(stack.device, DeviceName::Paths(_));
-    let raw =
-        format_of(stack.file_system).is_none() && (own || stack.file_system == FileSystem::Raw);
-    let (mut asked, mut servers) = (Vec::new(), Vec::new());
-    for job in jobs {
-        if let Job::Sql(job) = job {
-            let what = (&job.dsn, &job.listen, &job.options);
-            if !servers.contains(&what) {
-                crate::servers::probe(&stack.name, job)?;
-                servers.push(what);
-            }
-            continue;
-        }
-        let Job::Kv(job) = job else { continue };
-        let what = (&job.engine, &job.options, job.workload);
-        if !asked.contains(&what) {
-            probe(journal, &stack.name, (job, raw))?;
-            asked.push(what);
-        }
-    }
-    Ok(())
 }

@@ -76,8 +76,13 @@ pub(crate) fn file_space(stack: &Stack, jobs: &[&Job]) -> Bytes {
         Job::Sql(job) => Some(server_bytes(job)),
         Job::Block(_) | Job::Act(_) => None,
     });
-    let file = if jobs.iter().any(|job| job.is_block()) { stack.size().get() } else { 0 };
+    let file = if !stack.is_virtual() && jobs.iter().any(|job| job.is_block()) {
+        stack.size().get()
+    } else {
+        0
+    };
     let databases = match stack.file_system {
+        _ if stack.is_virtual() => databases.max().unwrap_or(0),
         FileSystem::AsIs => databases.max().unwrap_or(0),
         _ => stack.size().get(),
     };

@@ -44,15 +44,17 @@ impl<'a> HostExecutor<'a> {
     /// Adds the delivered times of an emulated drive; CPU used for serving it is not counted as other
     /// processes'.
     fn add_served(&self, run: RunContext<'_>, stack: &str, result: &mut TrialResult) {
+        // A simulated drive has its own record.
+        if !self.bench.targets.is_emulated(stack) {
+            return;
+        }
         result.served = self.bench.targets.served(stack);
         let faulty = |own: &Stack| own.name == stack && own.faults.is_some();
         if run.study.stack.iter().any(faulty) {
             result.notes.push("with planned faults of the emulated drive".into());
         }
         let Some(served) = result.served else {
-            if self.bench.targets.is_emulated(stack) {
-                result.notes.push("the delivered times of the emulated drive are missing".into());
-            }
+            result.notes.push("the delivered times of the emulated drive are missing".into());
             return;
         };
         let own = served.cpu_share / f64::from(observe::cpus().max(1));

@@ -39,7 +39,7 @@ pub fn lacks(study: &Study, plan: &Plan) -> Vec<MissingRequirement> {
         };
         root(stack, &jobs).into_iter().for_each(&mut lack);
         place(stack, &jobs).into_iter().for_each(&mut lack);
-        missing_program(stack.file_system).into_iter().for_each(&mut lack);
+        missing_program(stack).into_iter().for_each(&mut lack);
         let mut servers: Vec<(String, String)> = jobs.iter().copied().filter_map(program).collect();
         servers.dedup();
         servers.into_iter().for_each(&mut lack);
@@ -97,7 +97,7 @@ fn lack_of(stack: &Stack, job: &Job) -> Option<String> {
     let jobs = [job];
     let found = root(stack, &jobs)
         .or_else(|| place(stack, &jobs))
-        .or_else(|| missing_program(stack.file_system))
+        .or_else(|| missing_program(stack))
         .or_else(|| program(job));
     found.map(|(what, next)| format!("{what} ({next})"))
 }
@@ -129,7 +129,7 @@ pub(crate) fn root(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
 
 /// Parts of a stack that require root.
 fn needs_root(stack: &Stack, jobs: &[&Job]) -> Option<&'static str> {
-    if jobs.is_empty() {
+    if jobs.is_empty() || stack.is_virtual() {
         return None;
     }
     let limited = |job: &&Job| match job {
@@ -152,7 +152,7 @@ fn missing_transport() -> Option<(String, String)> {
 
 fn place(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
     match &stack.device {
-        DeviceName::Model(_) => missing_transport().or_else(|| {
+        DeviceName::Model(_) if stack.attach => missing_transport().or_else(|| {
             // Its data is in memory as far as it is written.
             let needed = file_space(stack, jobs).min(stack.size());
             let free = observe::memory_available()?;
@@ -167,7 +167,8 @@ fn place(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
                 "list devices: ls -l /dev/disk/by-id".to_owned(),
             ))
         }
-        DeviceName::File => {
+        // The data of a simulation is in ordinary files.
+        DeviceName::Model(_) | DeviceName::File => {
             let dir = match stack.directory.as_str() {
                 // Runs are created here unless --out is given.
                 "auto" => PathBuf::from("."),
@@ -193,9 +194,13 @@ fn place(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
     }
 }
 
-/// The missing mkfs program of a file system.
-fn missing_program(file_system: FileSystem) -> Option<(String, String)> {
-    let (program, package) = match file_system {
+/// The missing mkfs program of a file system, or the library of simulations.
+fn missing_program(stack: &Stack) -> Option<(String, String)> {
+    if stack.is_virtual() {
+        let what = crate::library().err()?.to_string();
+        return Some((what, "cargo build --release builds it, for x86-64".to_owned()));
+    }
+    let (program, package) = match stack.file_system {
         FileSystem::AsIs | FileSystem::Raw => return None,
         FileSystem::Ext4 | FileSystem::Ext4NoJournal => ("mkfs.ext4", "e2fsprogs"),
         FileSystem::Xfs => ("mkfs.xfs", "xfsprogs"),

@@ -34,7 +34,9 @@ mod record;
 mod scenarios;
 mod schedule;
 mod servers;
+mod simulated;
 mod sql_trial;
+mod target_checks;
 mod watch;
 mod watched;
 
@@ -45,7 +47,7 @@ pub use catalog::{
 };
 pub use cut_databases::Kept;
 pub use databases::HOST_VERB;
-pub use devices::check_model;
+
 pub use doctor::{Check, Status, doctor};
 pub use drives::check_faults;
 pub use error::{ExitClass, RunnerError};
@@ -56,6 +58,9 @@ pub use options::Options;
 pub use power_cuts::{CutRecord, PowerCuts, power_cuts, study_of};
 pub use predicted::{check_profile, condition_of};
 pub use schedule::{Ending, RunEnd};
+pub(crate) use simulated::library;
+pub use simulated::{SimulatedHost, psync_path};
+pub use target_checks::check_model;
 pub use watch::{Event, Watcher};
 
 /// Whether the private server of a SQL job is there, and what it lacks.

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -77,12 +77,11 @@ enum Killed {
 }
 
 impl Channel {
-    /// Starts `program` as a host of engines; it ends with the calling thread.
+    /// Starts `command` as a host of engines; it ends with the calling thread.
     ///
     /// # Errors
     /// [`WorkerError::NoProgram`].
-    pub fn start(program: &Path, arguments: &[&str], mark: &Mark) -> Result<Self, WorkerError> {
-        let mut command = Command::new(program);
+    pub fn start(mut command: Command, mark: &Mark) -> Result<Self, WorkerError> {
         mark.put_on(&mut command);
         // If the program ends, the trial is pointless and its file system must be freed.
         // SAFETY: between fork and exec only prctl(2) is called, which is safe to call there.
@@ -93,13 +92,13 @@ impl Channel {
         }
         // Its own process group: a terminal interrupt goes to the program, which then requests a stop.
         let started = command
-            .args(arguments)
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn();
-        let refuse = |reason| WorkerError::NoProgram { program: program.to_owned(), reason };
+        let program = PathBuf::from(command.get_program());
+        let refuse = |reason| WorkerError::NoProgram { program, reason };
         let mut child = started.map_err(refuse)?;
         let (pipe, output) = (child.stdin.take(), child.stdout.take());
         let (input, lines) = channel::<String>();
@@ -334,7 +333,9 @@ mod tests {
     fn shell(script: &str) -> Channel {
         let dir = tempfile::tempdir().expect("a directory");
         let journal = stack::Journal::new(dir.path(), |_, _, _| Ok(()));
-        Channel::start(Path::new("sh"), &["-c", script], journal.mark()).expect("it starts")
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Channel::start(command, journal.mark()).expect("it starts")
     }
 
     fn ask(line: Channel, stop: bool, deadline: Duration) -> Result<Ended, WorkerError> {

@@ -10,9 +10,10 @@ use archive::TrialMessage;
 use engine::kv::{Checked, KvSpec, Ledger, evict, load, measure, residency};
 use engine::{EngineError, KeyValueEngine, Place};
 use observe::{BlockDevice, Control, HostCpu};
-use stats::{DiskCounters, Limit, LoadRecord, Timeline, TrialResult, Usage};
+use stats::{DiskCounters, Limit, LoadRecord, Served, ServedKind, Timeline, TrialResult, Usage};
 use study::{Durability, KvJob, KvWorkload, kv_roles, value_shape};
 use units::{Bytes, Nanos, Seed};
+use vtime::Totals;
 use workload::{Client, KvClient, Values};
 
 use crate::protocol::{CheckRequest, TrialRequest};
@@ -63,7 +64,7 @@ pub(crate) struct Meter<'a> {
 
 impl<'a> Meter<'a> {
     pub fn start(device: Option<&'a BlockDevice>) -> Self {
-        let disk = device.and_then(BlockDevice::counters);
+        let disk = counters(device);
         let (usage, host) = (observe::usage(), HostCpu::now());
         Self { device, disk, usage, host, began: Instant::now() }
     }
@@ -79,10 +80,51 @@ impl<'a> Meter<'a> {
     pub fn read(&self) -> (u64, Usage, Option<DiskCounters>) {
         let wall = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let usage = observe::usage().since(&self.usage);
-        let now = self.device.and_then(BlockDevice::counters);
+        let now = counters(self.device);
         let disk = now.zip(self.disk).map(|(now, before)| now.since(&before));
         (wall, usage, disk)
     }
+}
+
+/// Counters of the drive: the modelled one in a simulation.
+fn counters(device: Option<&BlockDevice>) -> Option<DiskCounters> {
+    let Some(totals) = vtime::totals() else { return device.and_then(BlockDevice::counters) };
+    let ([reads, read_bytes, reading], [writes, write_bytes, writing]) =
+        (totals.reads, totals.writes);
+    Some(DiskCounters {
+        reads,
+        read_bytes,
+        writes,
+        write_bytes,
+        reading_ms: reading / 1_000_000,
+        writing_ms: writing / 1_000_000,
+        flushing_ms: totals.flushes[1] / 1_000_000,
+    })
+}
+
+/// What the modelled drive of a simulation served since `before`: exactly what the model asks for.
+fn served_since(before: Option<Totals>) -> Option<Served> {
+    let (before, now) = before.zip(vtime::totals())?;
+    let kind = |requests: u64, time: u64| {
+        let mean = time / requests.max(1);
+        ServedKind {
+            requests,
+            requested_mean_ns: mean,
+            requested_p50_ns: mean,
+            requested_p99_ns: mean,
+            delivered_mean_ns: mean,
+            delivered_p50_ns: mean,
+            delivered_p99_ns: mean,
+        }
+    };
+    let of = |now: [u64; 3], before: [u64; 3]| kind(now[0] - before[0], now[2] - before[2]);
+    Some(Served {
+        scale: 1,
+        reads: of(now.reads, before.reads),
+        writes: of(now.writes, before.writes),
+        flushes: kind(now.flushes[0] - before.flushes[0], now.flushes[1] - before.flushes[1]),
+        ..Served::default()
+    })
 }
 
 /// Runs a trial and returns its record as a line; `None` if stopped while loading.
@@ -125,12 +167,13 @@ pub(crate) fn run<E: KeyValueEngine>(
         let loaded = LoadRecord { records, wall_ns, usage, disk, db_bytes, user_bytes };
         let engine = open::<E>(place, job)?;
         let sums = engine.sums();
-        let meter = Meter::start(device.as_ref());
+        let (meter, before) = (Meter::start(device.as_ref()), vtime::totals());
         let mut measured =
             measure(&engine, &spec, clients_of(job, &spec), ledger.as_ref(), control);
         let (_, usage, disk) = meter.read();
         if let Ok(measured) = &mut measured {
             measured.limits.extend(meter.host_limit(Nanos::ZERO));
+            measured.served = served_since(before);
         }
         conclude(&engine, place, &mut notes);
         (totals, path) = (engine.totals(&sums), engine.version());
@@ -143,7 +186,11 @@ pub(crate) fn run<E: KeyValueEngine>(
         usage: Some(usage),
         disk,
         load: Some(loaded),
-        totals: totals.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        totals: totals
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .chain(measured.totals)
+            .collect(),
         ..measured
     };
     let message = TrialMessage::of_result(result)
@@ -188,6 +235,14 @@ fn filled<E: KeyValueEngine>(
 
 /// Evicts a closed database from the page cache, and notes whether that worked.
 fn cool(place: &Path, notes: &mut Vec<String>) {
+    if vtime::is_simulated() {
+        let evicted =
+            evict(place).map_or_else(|error| format!(" except: {error}"), |()| String::new());
+        notes.push(format!(
+            "database evicted from the simulated page cache after the load{evicted}"
+        ));
+        return;
+    }
     notes.push(match evict(place).and_then(|()| residency(place)) {
         Ok(left) if left.share() <= RESIDENT_MAX => {
             "database evicted from the page cache after the load".into()
@@ -203,7 +258,7 @@ fn cool(place: &Path, notes: &mut Vec<String>) {
 /// Notes about an engine before it is closed.
 fn conclude<E: KeyValueEngine>(engine: &E, place: &Path, notes: &mut Vec<String>) {
     notes.extend(engine.notes());
-    if let Ok(warm) = residency(place) {
+    if let (false, Ok(warm)) = (vtime::is_simulated(), residency(place)) {
         let whole = engine.bytes_of_device().unwrap_or(warm.whole);
         let share = warm.resident.get() as f64 / whole.get().max(1) as f64;
         notes.push(format!(

@@ -59,6 +59,7 @@ where
     let (trial, number, background) = (seat.trial(), seat.number(), seat.is_background());
     let clock = seat.start();
     let usage = observe::thread_usage();
+    let simulated = vtime::thread_totals();
     let mut driver: Driver<'_, S::Op> = Driver {
         trial,
         number,
@@ -76,6 +77,10 @@ where
     let early = !driver.over() && now < trial.spec.timeline.end();
     let busy = observe::thread_usage().since(&usage).cpu().as_secs_f64();
     let busy = busy / now.as_secs_f64().max(1e-9);
+    let simulated = simulated.filter(|_| recorded).zip(vtime::thread_totals());
+    let simulated = simulated.map(|(before, after)| {
+        std::array::from_fn(|place| after.times[place] - before.times[place])
+    });
     let Driver { mut recorder, first_failure: failure, fatal, .. } = driver;
     let shares = recorder.due_shares(&classes);
     if recorded {
@@ -88,7 +93,7 @@ where
     }
     let recording = if recorded { recording } else { Recording::default() };
     let workload = recorded.then_some((workload, shares));
-    Ok(ClientEnd { recording, failure, workload, at: now, busy })
+    Ok(ClientEnd { recording, failure, workload, at: now, busy, simulated })
 }
 
 impl<Op: Recorded> Driver<'_, Op> {

@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use observe::{Clock, Control, Counter, sample};
-use stats::{CounterSample, DueShares, Recording, Timeline, TrialResult};
+use stats::{CounterSample, DueShares, Recording, SIMULATED_TIMES, Timeline, TrialResult};
 use units::Nanos;
 use workload::Workload;
 
@@ -167,6 +167,8 @@ pub struct ClientEnd<W> {
     pub(crate) at: Nanos,
     /// Share of its time that it spent on a CPU, 0 to 1.
     pub(crate) busy: f64,
+    /// In a simulation, if it is recorded: where its time went, in the order of [`SIMULATED_TIMES`], ns.
+    pub(crate) simulated: Option<[u64; SIMULATED_TIMES.len()]>,
 }
 
 /// A client thread to start.
@@ -249,6 +251,9 @@ where
         result.recording.merge(&end.recording);
         result.failure = result.failure.or(end.failure);
         busy = busy.max(end.busy);
+        for (name, time) in SIMULATED_TIMES.iter().zip(end.simulated.into_iter().flatten()) {
+            *result.totals.entry((*name).to_owned()).or_default() += time as f64 / 1e9;
+        }
         others.push(other);
         ends.push((end.workload, end.at));
     }

@@ -50,10 +50,25 @@ impl TrialResult {
     /// All messages for the reader: failure, limits, notes.
     pub fn said(&self) -> impl Iterator<Item = String> {
         let limits = self.limits.iter().map(ToString::to_string);
-        let served = self.served.iter().map(|served| format!("delivered vs modelled: {served}"));
+        // A simulated drive delivers what the model asks for.
+        let served = self.served.iter().filter(|served| served.floor_ns > 0);
+        let served = served.map(|served| format!("delivered vs modelled: {served}"));
         self.failure.iter().cloned().chain(limits).chain(self.notes.iter().cloned()).chain(served)
     }
 }
+
+/// Names of the totals of a simulated trial that say where the time of its clients went, in seconds.
+pub const SIMULATED_TIMES: [&str; 9] = [
+    "simulated_cpu",
+    "simulated_run_queue",
+    "simulated_wake_up",
+    "simulated_lock",
+    "simulated_network",
+    "simulated_read",
+    "simulated_write",
+    "simulated_flush",
+    "simulated_sleep",
+];
 
 /// What limits a rate or latencies instead of the storage. Shares are between 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -103,6 +103,8 @@ pub struct Descriptor {
     pub operations: Operations,
     /// Runs on a block device without a file system.
     pub bare_device: bool,
+    /// Runs in virtual time on a device model; and whether its files are mapped into memory.
+    pub virtual_time: VirtualTime,
     /// Runs in a server process, whose DSNs have this scheme; none: it is embedded.
     pub server: Option<&'static str>,
     /// What must be installed; `None` if it is built in.
@@ -119,6 +121,17 @@ pub struct Descriptor {
     pub check_change: fn(&str) -> Result<(), String>,
     /// Keys of a job that writes as fast as the engine commits, for power cuts; none: no power cuts.
     pub power_cuts: Option<&'static str>,
+}
+
+/// How an engine runs in virtual time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VirtualTime {
+    /// Not yet.
+    No,
+    /// With its files in any directory.
+    AnyDirectory,
+    /// With its files in memory, because it maps them.
+    InMemory,
 }
 
 /// Power cuts under a key-value engine.
@@ -144,6 +157,7 @@ impl Descriptor {
             products: &[],
             operations,
             bare_device: false,
+            virtual_time: VirtualTime::No,
             server: None,
             needs: None,
             install: "cargo build --release",

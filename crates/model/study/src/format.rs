@@ -110,19 +110,21 @@ pub struct Stack {
     /// Allow writes to a block device; without it the device is opened read-only. See docs/SECURITY.md.
     #[serde(default)]
     pub allow_write: bool,
-    /// File system for databases: that of the directory; or one created for each trial, on the device (erased
-    /// at the end) or on a loop device of `size` with direct I/O over the temporary file (root); or none
-    /// (`raw`, LMDB only).
+    /// File system for databases: that of the directory; in virtual time a simulated `ext4` (the default) or
+    /// `ext4_no_journal`; or one created for each trial, on the device (erased at the end) or on a loop
+    /// device of `size` with direct I/O over the temporary file (root); or none (`raw`, LMDB only).
     #[serde(default)]
     pub file_system: FileSystem,
     /// Holds databases to rates on the device, by the kernel's control group (needs root): `{ reads =
     /// "5k/s", writes = "2k/s", read_bytes = "100MB", write_bytes = "50MB" }`, each optional.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<IoLimit>,
-    /// Of a device model: attach it as a live disk of `size` (1GiB by default) and run on that; figures are
-    /// `emulated`. Its data are in memory, as far as they were written. Databases need a `file_system`,
-    /// created on a loop device over it (root). Attaching a drive that is faster than this machine's FUSE
-    /// path fails, unless its time is stretched (`scale`); its trials then fail, and the others continue.
+    /// Of a device model: attach it as a live disk of `size` (1GiB by default) and run on that, in real time;
+    /// figures are `emulated`. Without it, block experiments are `predicted`, and LMDB, SQLite and RocksDB
+    /// run in virtual time, which needs no privileges and is `emulated`, too. Its data are in memory, as far
+    /// as they were written. Databases need a `file_system`, created on a loop device over it (root).
+    /// Attaching a drive that is faster than this machine's FUSE path fails, unless its time is stretched
+    /// (`scale`); its trials then fail, and the others continue.
     #[serde(default)]
     pub attach: bool,
     /// Of an attached model: multiplies every time of the device, 1 to 1000. Needed for a drive that is
@@ -147,7 +149,7 @@ pub struct Stack {
     #[serde(default = "auto")]
     pub host: String,
     /// Of a device model: cores of the host, with two hardware threads each, up to 1024; 0: as the path has
-    /// it.
+    /// it. In virtual time: cores that run one thread each; 0: as many as this machine's CPUs.
     #[serde(default)]
     pub cores: u32,
     /// Of a device model: state of the flash before the first request.

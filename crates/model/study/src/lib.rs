@@ -46,7 +46,7 @@ pub use act_job::ActJob;
 pub use block::{Arrivals, Background, BlockJob, Pattern, Precondition, RateStep, SizeWeight};
 pub use check::{check_fit_of, check_runnable, check_size};
 pub use clients::{Extent, block_groups, kv_roles, service_threads, sql_plan, value_shape};
-pub use descriptor::{Descriptor, EngineName, Engines, Operations};
+pub use descriptor::{Descriptor, EngineName, Engines, Operations, VirtualTime};
 pub use device_name::DeviceName;
 pub use error::StudyError;
 pub use fio::{Imported, import_fio};

@@ -216,7 +216,7 @@ fn add_trials(trials: &mut Vec<Trial>, experiment: &Experiment, stacks: &[&Stack
             }
             for stack in order {
                 let source = match stack.device {
-                    DeviceName::Model(_) if stack.attach => Source::Emulated,
+                    DeviceName::Model(_) if stack.attach || !job.is_block() => Source::Emulated,
                     DeviceName::Model(_) => Source::Predicted,
                     DeviceName::File | DeviceName::Paths(_) => Source::Measured,
                 };

@@ -22,9 +22,12 @@ pub(crate) fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
         return Err(StudyError::general(message).at_quoted(text, same));
     }
     let model = matches!(stack.device, DeviceName::Model(_));
-    if stack.file_system != FileSystem::AsIs && stack.is_virtual() {
-        let message =
-            format!("stack `{}`: a device model has a file_system only with attach", stack.name);
+    let simulated = [FileSystem::AsIs, FileSystem::Ext4, FileSystem::Ext4NoJournal];
+    if stack.is_virtual() && !simulated.contains(&stack.file_system) {
+        let message = format!(
+            "stack `{}`: virtual time has ext4 and ext4-no-journal; other file systems only with attach",
+            stack.name
+        );
         return Err(StudyError::general(message)
             .at(text, &stack.device.text())
             .with_help("add attach = true"));

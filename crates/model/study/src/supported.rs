@@ -1,7 +1,8 @@
 //! Which experiments can run on which stacks; others are left out of the plan, with the reason.
 
 use crate::{
-    BlockJob, DeviceName, EngineName, Engines, Experiment, FileSystem, Job, Operations, Stack,
+    BlockJob, Descriptor, DeviceName, EngineName, Engines, Experiment, FileSystem, Job, Operations,
+    Stack, VirtualTime,
 };
 
 /// Why this experiment cannot run on that stack, if so.
@@ -39,11 +40,22 @@ pub(crate) fn unsupported(
             FileSystem::Raw if !runs_raw => Some(needs_file_system()),
             _ => None,
         },
-        DeviceName::Model(_) => Some(
-            "databases cannot be predicted on a device model yet, only block experiments can; with attach = \
-             true they run on it"
-                .into(),
-        ),
+        DeviceName::Model(_) => {
+            let runs = |one: &&Descriptor| one.virtual_time != VirtualTime::No;
+            let mut jobs = key_value().peekable();
+            let known = |name| engines.find(name, Operations::KeyValue);
+            if jobs.peek().is_some()
+                && jobs.all(|job| known(&job.engine).is_none_or(|one| runs(&one)))
+            {
+                return None;
+            }
+            let names: Vec<&str> =
+                engines.with(Operations::KeyValue).filter(runs).map(|one| one.name).collect();
+            Some(format!(
+                "on a device model, virtual time runs {} only; other databases need attach = true",
+                names.join(", ")
+            ))
+        }
         DeviceName::Paths(paths) => {
             let raw = [FileSystem::AsIs, FileSystem::Raw].contains(&stack.file_system);
             if paths.len() > 1 {

@@ -124,7 +124,7 @@ fn words_of(command: &str, place: &str, tiny: &str) -> String {
         .replace("--runtime 2 ", "--runtime 1 ")
         .replace("DIRECTORY", "pages")
         .replace(
-            "quickstart-made --stacks this-disk,live-gp3",
+            "quickstart-made --stacks this-disk,aws-gp3",
             "quickstart-made --stacks this-disk,intel-p4800x",
         )
         .replace("quickstart --", &format!("{tiny} --"))

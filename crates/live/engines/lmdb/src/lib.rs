@@ -15,11 +15,12 @@ use engine::{Engine, EngineError, KeyValue, KeyValueEngine, Place};
 use heed::types::Bytes as RawBytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, PutFlags, WithTls};
 use serde::Deserialize;
-use study::{Descriptor, Durability, KvJob, Operations, OptionDoc, OptionKind, Shown};
+use study::{Descriptor, Durability, KvJob, Operations, OptionDoc, OptionKind, Shown, VirtualTime};
 use units::Bytes;
 
 static LMDB: Descriptor = Descriptor {
     bare_device: true,
+    virtual_time: VirtualTime::InMemory,
     durability: [
         "MDB_NOSYNC: pages are written at commit, not flushed; survives a process crash, not power loss",
         "MDB_NOSYNC: pages are written at commit, not flushed; survives a process crash, not power loss",

@@ -23,7 +23,10 @@ use statistics::{
     CAUSES, COLUMN_STATISTICS, DATABASE_STATISTICS, PROPERTIES, number_after, stall_causes,
     stalled_seconds, stalls_by,
 };
-use study::{Descriptor, Durability, KvJob, KvWorkload, Operations, OptionDoc, OptionKind, Shown};
+use study::{
+    Descriptor, Durability, KvJob, KvWorkload, Operations, OptionDoc, OptionKind, Shown,
+    VirtualTime,
+};
 use units::Bytes;
 
 /// Refuses options that lead out of the database's directory, whose cost would be counted as the stack's.
@@ -40,6 +43,7 @@ fn check_settings(settings: &str) -> Result<(), String> {
 }
 
 static ROCKSDB: Descriptor = Descriptor {
+    virtual_time: VirtualTime::AnyDirectory,
     needs: Some("librocksdb"),
     install: "apt-get install librocksdb-dev",
     durability: [

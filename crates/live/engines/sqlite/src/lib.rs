@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use engine::{Engine, EngineError, KeyValue, KeyValueEngine, Place};
 use rusqlite::{Connection, OpenFlags, params};
-use study::{Descriptor, Durability, KvJob, Operations};
+use study::{Descriptor, Durability, KvJob, Operations, VirtualTime};
 
 pub use oltp::{SqliteClient, SqliteOltp};
 
 static SQLITE: Descriptor = Descriptor {
+    virtual_time: VirtualTime::AnyDirectory,
     durability: [
         "journal in memory, synchronous=OFF: a crash may lose the database",
         "write-ahead log, synchronous=OFF: survives the process",

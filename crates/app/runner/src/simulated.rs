@@ -1,0 +1,86 @@
+//! Engines in virtual time: the simulated host and drive of a stack whose device is a model.
+//!
+//! Invariant: nothing here needs privileges; the data is in an ordinary directory.
+
+use std::path::{Path, PathBuf};
+
+use device::{Model, Profile};
+use sim::HostModel;
+use sim::scheduler::{SchedulerCosts, WakeCost};
+use stack::StackError;
+use units::{Bytes, Seed};
+use vtime::{Drive, FileSystem, Host};
+
+use crate::RunnerError;
+use crate::predicted::condition_of;
+
+/// The preloaded library.
+const LIBRARY: &str = "libcrosspoint_vtime_shim.so";
+
+/// What a simulation needs besides a device model.
+#[derive(Debug, Clone)]
+pub struct SimulatedHost {
+    /// Virtual cores.
+    pub cores: u32,
+    /// Bytes of its page cache; `None`: everything fits.
+    pub memory: Option<Bytes>,
+    /// File system of the drive.
+    pub file_system: FileSystem,
+    /// Times of the I/O path.
+    pub path: HostModel,
+    /// Initial state of the drive.
+    pub condition: study::Condition,
+    /// Seed of the device model.
+    pub seed: Seed,
+}
+
+impl SimulatedHost {
+    /// The host and the drive, for files below `directory`.
+    ///
+    /// # Errors
+    /// If the library is missing.
+    pub fn make(
+        &self,
+        profile: &Profile,
+        directory: &Path,
+    ) -> Result<(Host, Drive<Model>), RunnerError> {
+        let opened = directory.canonicalize();
+        let directory = opened.map_err(StackError::io("open", directory))?;
+        let costs = SchedulerCosts::VM_2026;
+        let interrupt = WakeCost { latency: self.path.wake, ..costs.interrupt };
+        let host = Host {
+            cores: self.cores as usize,
+            costs: SchedulerCosts { interrupt, ..costs },
+            path: self.path,
+            library: library()?,
+            directory,
+        };
+        let model = Model::new(profile, condition_of(self.condition), self.seed);
+        let memory = self.memory.map_or(u64::MAX, Bytes::get);
+        Ok((host, Drive::new(model, profile.capacity.get(), memory, self.file_system)))
+    }
+}
+
+/// The I/O path of programs that read and write: `own` if it was measured here, otherwise as published.
+#[must_use]
+pub fn psync_path(own: Option<HostModel>, profile: &Profile) -> HostModel {
+    let path = own.or_else(|| HostModel::named("psync"));
+    path.unwrap_or_else(HostModel::io_uring).to(profile)
+}
+
+/// The library next to this program, or where cargo puts it.
+///
+/// # Errors
+/// If it is missing.
+pub fn library() -> Result<PathBuf, RunnerError> {
+    let program =
+        std::env::current_exe().map_err(StackError::io("find", Path::new("crosspoint")))?;
+    let folder = program.parent().unwrap_or(Path::new("."));
+    // A test program is in the second one itself.
+    let places = [folder.join(LIBRARY), folder.join("deps").join(LIBRARY)];
+    let found = places.iter().find(|place| place.exists()).cloned();
+    found.ok_or_else(|| {
+        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+        StackError::io("open", &folder.join(LIBRARY))(missing).into()
+    })
+}
