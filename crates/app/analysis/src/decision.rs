@@ -349,13 +349,8 @@ pub(crate) fn standing(group: &Group<'_>, counted: DecisionMetric) -> Reliabilit
                 if counted == DecisionMetric::ReadTime { "latency_p50" } else { "tx_rate" };
             Reliability::Predicted(group.worth(metric).unwrap_or(PredictionError::NotValidated))
         }
-        // A simulated drive has no path to it that could be slow.
-        Source::Emulated
-            if group
-                .trials
-                .iter()
-                .all(|trial| trial.result.served.is_some_and(|served| served.floor_ns == 0)) =>
-        {
+        // A simulated drive has no emulation overhead.
+        Source::Emulated if group.trials.iter().all(|trial| trial.result.is_simulated()) => {
             Reliability::Simulated
         }
         Source::Emulated => {
@@ -453,8 +448,7 @@ mod tests {
             ..Default::default()
         };
         for trial in known.trials.iter_mut().filter(|trial| trial.stack == "b") {
-            trial.result.served =
-                Some(stats::Served { reads: asked, floor_ns: 100, ..Default::default() });
+            trial.result.served = Some(stats::Served { reads: asked, ..Default::default() });
         }
         let all = decisions(&known);
         assert_eq!(all[0].choices[1].standing, Reliability::EmulationAccurate);

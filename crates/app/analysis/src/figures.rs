@@ -387,8 +387,8 @@ fn figure(
     });
     let worth = group.worth(metric);
     // Of an emulated one it is how the drive was delivered that counts, the worst of its repetitions.
-    let served = group.trials.iter().filter_map(|trial| trial.result.served);
-    let served = served.filter(|served| served.floor_ns > 0);
+    let attached = group.trials.iter().filter(|trial| !trial.result.is_simulated());
+    let served = attached.filter_map(|trial| trial.result.served);
     let off = |served: &stats::Served| served.difference().map_or(0.0, |(off, _)| off.abs());
     let served = served.max_by(|a, b| {
         (!a.is_faithful(), off(a))

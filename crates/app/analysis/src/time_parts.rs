@@ -19,9 +19,9 @@ use crate::groups::{Group, Ops, in_flight, is_sql};
 pub enum Part {
     /// Processor time of the process, in user and kernel mode.
     Cpu,
-    /// Ready, but without a CPU, or until that has left idle.
+    /// Ready, but without a CPU.
     RunQueue,
-    /// Waiting for another thread.
+    /// Waiting for a lock or a condition.
     Locks,
     /// The host's path of a prediction: submission, interrupt, wake-up.
     HostPath,
@@ -64,7 +64,7 @@ impl Part {
         match self {
             Self::Cpu => "CPU",
             Self::RunQueue => "waiting for a CPU",
-            Self::Locks => "waiting for other threads",
+            Self::Locks => "lock and condition waits",
             Self::HostPath => "host I/O path",
             Self::DriveReads => "drive: reads",
             Self::DriveWrites => "drive: writes",
@@ -122,7 +122,7 @@ impl TimeParts {
         let share = |time: Nanos| time.get() as f64 / self.whole.get().max(1) as f64;
         let drive = self.drive_share().map(|share| (Part::Drive, share));
         // Waiting for another writer is waiting for that writer's log.
-        let none = [Part::Rest, Part::OtherWriters];
+        let none = [Part::Rest, Part::OtherWriters, Part::Locks];
         let others = self.parts.iter().filter(|(part, _)| !part.is_drive() && !none.contains(part));
         let all = drive.into_iter().chain(others.map(|(part, time)| (*part, share(*time))));
         all.max_by(|a, b| a.1.total_cmp(&b.1))
@@ -181,12 +181,13 @@ fn simulated(group: &Group<'_>, whole: Nanos) -> Option<TimeParts> {
     let totals = &group.first.result.totals;
     let times = SIMULATED_TIMES.map(|name| totals.get(name).copied());
     let sum: f64 = times.iter().copied().sum::<Option<f64>>().filter(|sum| *sum > 0.0)?;
-    let [cpu, queue, wake_up, lock, network, read, write, flush, sleep] =
+    let [cpu, queue, wake_up, lock, _, read, write, flush, _] =
         times.map(|time| time.unwrap_or(0.0) / sum * whole.get() as f64);
     let counted = [
         (Part::Cpu, cpu),
-        (Part::RunQueue, queue + wake_up),
-        (Part::Locks, lock + network + sleep),
+        (Part::RunQueue, queue),
+        (Part::HostPath, wake_up),
+        (Part::Locks, lock),
         (Part::DriveReads, read),
         (Part::DriveWrites, write),
         (Part::DriveFlushes, flush),
@@ -203,9 +204,9 @@ fn operations(result: &TrialResult, from: usize) -> u64 {
 /// Time of the drive's requests per operation; `None` if not counted.
 fn of_drive(result: &TrialResult) -> Option<[(Part, u64); 3]> {
     match (&result.served, &result.disk) {
-        // An attached drive, which has a path to it, is reset after the first interval.
+        // An attached drive is reset after the first interval.
         (Some(served), _) => {
-            let from = usize::from(served.floor_ns > 0);
+            let from = usize::from(!result.is_simulated());
             Some(delivered(served, operations(result, from)))
         }
         (None, Some(disk)) if disk.reading_ms.max(disk.writing_ms).max(disk.flushing_ms) > 0 => {
@@ -325,7 +326,7 @@ mod tests {
         let counting = result.recording.intervals.iter().skip(1);
         let requests = counting.map(|interval| interval.counts().ops).sum();
         let reads = stats::ServedKind { requests, delivered_mean_ns: 50_000, ..Default::default() };
-        result.served = Some(Served { reads, floor_ns: 1, ..Default::default() });
+        result.served = Some(Served { reads, ..Default::default() });
         result.usage = Some(Default::default());
         let group = crate::groups(&run).remove(0);
         let parts = time_parts(&group, Ops::Only(OpClass::Read)).unwrap();
@@ -358,6 +359,29 @@ mod tests {
         assert!(part == main && (share - 0.9).abs() < 0.01, "{found:?}");
         let sum: u64 = found.parts.iter().map(|(_, time)| time.get()).sum();
         assert_eq!(sum, found.whole.get());
+    }
+
+    /// A client that waits for its log would be called CPU-bound, or the other way round.
+    #[test]
+    fn a_simulated_operation_is_split_as_its_clients_spent_their_time() {
+        let study = "schema = 2\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"model:samsung-pm9a3\"\n\
+                     [[experiment]]\nname = \"e\"\n[experiment.job]\nengine = \"lmdb\"\nworkload = \
+                     \"read_random\"\nclients = 4\nrecords = 1000\nvalue_size = \"100B\"\n";
+        let mut run = crate::test_run::run_of(study, Nanos(100_000));
+        let spent = [("simulated_cpu", 0.2), ("simulated_read", 0.5), ("simulated_lock", 0.1)];
+        let of = |name: &str| spent.iter().find(|one| one.0 == name).map_or(0.0, |one| one.1);
+        run.trials[0].result.totals =
+            SIMULATED_TIMES.iter().map(|name| ((*name).to_owned(), of(name) * 4.0)).collect();
+        let group = crate::groups(&run).remove(0);
+        let parts = time_parts(&group, group.classes()[0]).expect("parts");
+        let share = |part| {
+            let found = parts.parts.iter().find(|(own, _)| *own == part);
+            found.map_or(0.0, |(_, time)| time.get() as f64 / parts.whole.get() as f64)
+        };
+        assert!((share(Part::Cpu) - 0.25).abs() < 1e-3, "{parts:?}");
+        assert!((share(Part::Locks) - 0.125).abs() < 1e-3, "{parts:?}");
+        let (main, half) = parts.main_part().expect("the drive");
+        assert!(main == Part::Drive && (half - 0.625).abs() < 1e-3, "{parts:?}");
     }
 
     /// Parts that sum to more than the whole would draw a bar that is longer than its number.

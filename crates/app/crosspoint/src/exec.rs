@@ -6,7 +6,6 @@ use std::process::Command;
 
 use runner::SimulatedHost;
 use sim::scheduler::Wait;
-use stack::state_directory;
 use units::{Bytes, Nanos, Seed, human_count};
 use vtime::{Ended, FileSystem, VtimeError, simulate};
 
@@ -17,7 +16,6 @@ use crate::show::Failure;
 /// Runs the command.
 pub fn run(arguments: &ExecArguments) -> Result<ExitCode, Failure> {
     let profile = runner::profile(&arguments.on)?;
-    let own = crate::host_file::here(&state_directory()?).and_then(|own| own.path("psync"));
     let simulated = SimulatedHost {
         cores: arguments.cores,
         memory: arguments.memory,
@@ -25,7 +23,7 @@ pub fn run(arguments: &ExecArguments) -> Result<ExitCode, Failure> {
             SimulatedFileSystem::Ext4 => FileSystem::Ext4,
             SimulatedFileSystem::Ext4NoJournal => FileSystem::Ext4NoJournal,
         },
-        path: runner::psync_path(own, &profile),
+        path: runner::psync_path(&profile),
         condition: arguments.condition,
         seed: Seed(arguments.seed),
     };

@@ -177,7 +177,7 @@ const fn label(part: Part) -> &'static str {
     match part {
         Part::Cpu => "CPU",
         Part::RunQueue => "run queue",
-        Part::Locks => "other threads",
+        Part::Locks => "locks",
         Part::HostPath => "host's path",
         Part::DriveReads => "reads",
         Part::DriveWrites => "writes",

@@ -16,9 +16,6 @@ use crate::context::{Execution, RunContext};
 use crate::databases::{self, Asking};
 use crate::watch::{Event, Watcher};
 
-/// Note of trials on a simulated drive.
-const SIMULATED: &str = "run in virtual time, with its files on the simulated drive";
-
 /// Runs a trial of a key-value engine in a separate process.
 pub(crate) fn run(
     bench: &mut Bench<'_>,
@@ -42,7 +39,7 @@ pub(crate) fn run(
     // Tables of a SQL trial do not survive a new volume.
     bench.forget(&stack.name);
     let (place, volume_note) = match stack.is_virtual() {
-        true => (bench.targets.simulated_place(stack, job)?, Some(SIMULATED.to_owned())),
+        true => (bench.targets.simulated_place(stack, job)?, None),
         false => bench.targets.database_place(stack)?,
     };
     let limit = bench.targets.limit(stack);
@@ -60,14 +57,16 @@ pub(crate) fn run(
     };
     let noted = job.verify.then_some(ledger.as_path());
     let (places, own) = ((place.as_path(), noted), (trial, &**job));
+    let mut simulated = None;
     let answer = match bench.targets.simulated(stack, job, seed) {
         Some((host, profile)) => {
+            simulated = Some(host.in_words());
             let (host, drive) = host.make(profile, &place)?;
             databases::simulate(places, experiment, own, &asking, (&host, drive), &mut heard)?
         }
         None => databases::run(places, experiment, own, &asking, &mut heard)?,
     };
-    let said = [volume_note, before, answer.memory].into_iter().flatten();
+    let said = [simulated, volume_note, before, answer.memory].into_iter().flatten();
     let outcome = match answer.ended {
         Ended::Stopped => None,
         Ended::Done(result) => {

@@ -177,6 +177,7 @@ pub(crate) fn simulate(
     let ended = match (ended, simulated) {
         // It was killed because of that.
         (Ok(Ended::Died(_)), Ok(Err(error))) => Ended::Failed(error.to_string()),
+        (Ok(Ended::Died(_)), Err(_)) => Ended::Failed("the simulation panicked".to_owned()),
         (ended, _) => ended.map_err(|error| worker_error(&trial.stack, &error))?,
     };
     Ok(Answer { ended, memory: None })

@@ -27,12 +27,9 @@ use crate::emulated::{self, Drives};
 use crate::estimate::file_space;
 use crate::measured::{check_writes, open_file};
 use crate::predicted::Modelled;
-use crate::simulated::{SimulatedHost, psync_path};
+use crate::simulated::{MEMORY, SimulatedHost, psync_path};
 use crate::target_checks::{check_engines, check_model, check_real, known};
 use crate::{RunnerError, lacks, predicted};
-
-/// A directory in memory.
-const MEMORY: &str = "/dev/shm";
 
 /// The open target of a stack.
 pub(crate) struct Opened {
@@ -210,8 +207,7 @@ impl<'a> Targets<'a> {
         seed: Seed,
     ) -> Option<(SimulatedHost, &Profile)> {
         let Modelled { profile, host } = self.model(stack)?;
-        let own = self.here.and_then(|here| here.path("psync"));
-        let path = if stack.host == "auto" { psync_path(own, profile) } else { *host };
+        let path = if stack.host == "auto" { psync_path(profile) } else { *host };
         let simulated = SimulatedHost {
             cores: if stack.cores > 0 { stack.cores } else { observe::cpus() },
             memory: job.memory.bytes(job.data()),

@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use stack::free_space;
 use study::{
     DeviceName, FileSystem, Job, Memory, Operations, Plan, Skip, Source, Stack, Study, Trial,
+    VirtualTime,
 };
 
 use crate::estimate::file_space;
 use crate::servers::absent_server;
+use crate::simulated::MEMORY;
 
 /// A missing requirement of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -186,6 +188,12 @@ fn place(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
                 return Some((error.to_string(), "use a directory of your own".to_owned()));
             }
             let needed = file_space(stack, jobs);
+            // Engines that map their files have them in memory.
+            let mapped = jobs.iter().filter_map(|job| job.key_value()).find(|job| {
+                let engine = engines::list().find(&job.engine, Operations::KeyValue);
+                engine.is_some_and(|one| one.virtual_time == VirtualTime::InMemory)
+            });
+            let dir = if stack.is_virtual() && mapped.is_some() { MEMORY.into() } else { dir };
             let free = free_space(&dir).ok()?;
             let next = format!("another disk: --set stack.{}.directory=/path", stack.name);
             (free < needed)

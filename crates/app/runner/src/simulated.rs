@@ -14,6 +14,8 @@ use vtime::{Drive, FileSystem, Host};
 use crate::RunnerError;
 use crate::predicted::condition_of;
 
+/// A directory in memory, for the files of engines that map them.
+pub(crate) const MEMORY: &str = "/dev/shm";
 /// The preloaded library.
 const LIBRARY: &str = "libcrosspoint_vtime_shim.so";
 
@@ -35,6 +37,20 @@ pub struct SimulatedHost {
 }
 
 impl SimulatedHost {
+    /// In words.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let memory = self.memory.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
+        let journal = match self.file_system {
+            FileSystem::Ext4 => "ext4",
+            FileSystem::Ext4NoJournal => "ext4 without a journal",
+        };
+        format!(
+            "virtual time: {} cores, {memory} page cache, {journal}, I/O path {}",
+            self.cores, self.path.name
+        )
+    }
+
     /// The host and the drive, for files below `directory`.
     ///
     /// # Errors
@@ -57,15 +73,16 @@ impl SimulatedHost {
         };
         let model = Model::new(profile, condition_of(self.condition), self.seed);
         let memory = self.memory.map_or(u64::MAX, Bytes::get);
-        Ok((host, Drive::new(model, profile.capacity.get(), memory, self.file_system)))
+        let drive = Drive::new(model, profile.capacity.get(), memory, self.file_system);
+        let gap = self.path.wake + self.path.complete + self.path.submit;
+        Ok((host, drive.with_gap(gap)))
     }
 }
 
-/// The I/O path of programs that read and write: `own` if it was measured here, otherwise as published.
+/// The I/O path of programs that read and write, as published.
 #[must_use]
-pub fn psync_path(own: Option<HostModel>, profile: &Profile) -> HostModel {
-    let path = own.or_else(|| HostModel::named("psync"));
-    path.unwrap_or_else(HostModel::io_uring).to(profile)
+pub fn psync_path(profile: &Profile) -> HostModel {
+    HostModel::named("psync").unwrap_or_else(HostModel::io_uring).to(profile)
 }
 
 /// The library next to this program, or where cargo puts it.

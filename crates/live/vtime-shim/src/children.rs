@@ -1,11 +1,12 @@
-//! Child processes, which would not be in the simulation: refused.
+//! Functions that are refused whatever their arguments: above all child processes, which would not be in the
+//! simulation.
 
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::real::{real, set_errno};
 use crate::turn::Turn;
 
-/// Defines functions that start a child: names, parameters, type and what they return on failure.
+/// Defines refused functions: names, parameters, type and what they return on failure.
 macro_rules! refused {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty = $failed:expr;)*) => {$(
         #[unsafe(no_mangle)]
@@ -23,6 +24,11 @@ macro_rules! refused {
 }
 refused! {
     fork() -> libc::pid_t = -1;
+    _Fork() -> libc::pid_t = -1;
+    daemon(stays: c_int, keeps: c_int) -> c_int = -1;
+    pthread_cancel(thread: libc::pthread_t) -> c_int = libc::ENOSYS;
+    thrd_create(thread: *mut c_void, main: *mut c_void, argument: *mut c_void) -> c_int = 2;
+    syncfs(descriptor: c_int) -> c_int = -1;
     system(command: *const c_char) -> c_int = -1;
     popen(command: *const c_char, mode: *const c_char) -> *mut c_void = std::ptr::null_mut();
     posix_spawn(
@@ -45,4 +51,13 @@ pub unsafe extern "C" fn vfork() -> libc::pid_t {
     }
     // SAFETY: as the caller's.
     unsafe { fork() }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sync() {
+    if let Some(turn) = Turn::enter() {
+        turn.uncovered("sync");
+    }
+    // SAFETY: it has no arguments.
+    unsafe { real!(sync: unsafe extern "C" fn())() }
 }

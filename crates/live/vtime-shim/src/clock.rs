@@ -51,7 +51,7 @@ pub unsafe extern "C" fn getrusage(who: c_int, place: *mut libc::rusage) -> c_in
         let cpu = span(used.cpu);
         found.ru_utime = timeval { tv_sec: cpu.tv_sec, tv_usec: cpu.tv_nsec / 1_000 };
         found.ru_stime = timeval { tv_sec: 0, tv_usec: 0 };
-        found.ru_nvcsw = used.switches.saturating_sub(used.preemptions) as c_long;
+        found.ru_nvcsw = used.waits as c_long;
         found.ru_nivcsw = used.preemptions as c_long;
         found.ru_inblock = (used.reads[1] / 512) as c_long;
         found.ru_oublock = (used.writes[1] / 512) as c_long;
@@ -289,4 +289,67 @@ pub unsafe extern "C" fn select(
     }
     let arguments = [i64::from(count), read as i64, write as i64, except as i64, timeout as i64, 0];
     answer(system_call(libc::SYS_select, arguments)) as c_int
+}
+
+/// Nanoseconds of an optional time limit.
+unsafe fn limit(time: *const timespec) -> Option<u64> {
+    // SAFETY: the caller's; null if there is no limit.
+    unsafe { time.as_ref() }.map(|time| nanos(*time))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ppoll(
+    files: *mut libc::pollfd,
+    count: libc::nfds_t,
+    time: *const timespec,
+    mask: *const libc::sigset_t,
+) -> c_int {
+    // SAFETY: the caller's.
+    if let Some(answer) = waited("ppoll", count > 0, unsafe { limit(time) }) {
+        return answer;
+    }
+    let arguments = [files as i64, count as i64, time as i64, mask as i64, 8, 0];
+    answer(system_call(libc::SYS_ppoll, arguments)) as c_int
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pselect(
+    count: c_int,
+    read: *mut libc::fd_set,
+    write: *mut libc::fd_set,
+    except: *mut libc::fd_set,
+    time: *const timespec,
+    mask: *const libc::sigset_t,
+) -> c_int {
+    type Real = unsafe extern "C" fn(
+        c_int,
+        *mut libc::fd_set,
+        *mut libc::fd_set,
+        *mut libc::fd_set,
+        *const timespec,
+        *const libc::sigset_t,
+    ) -> c_int;
+    // SAFETY: the caller's.
+    if let Some(answer) = waited("pselect", count > 0, unsafe { limit(time) }) {
+        return answer;
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { real!(pselect: Real)(count, read, write, except, time, mask) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_pwait(
+    epoll: c_int,
+    events: *mut libc::epoll_event,
+    most: c_int,
+    wait: c_int,
+    mask: *const libc::sigset_t,
+) -> c_int {
+    let timeout = u64::try_from(wait).ok().map(|wait| wait * 1_000_000);
+    if let Some(answer) = waited("epoll_pwait", true, timeout) {
+        return answer;
+    }
+    let arguments =
+        [i64::from(epoll), events as i64, i64::from(most), i64::from(wait), mask as i64, 8];
+    answer(system_call(libc::SYS_epoll_pwait, arguments)) as c_int
 }

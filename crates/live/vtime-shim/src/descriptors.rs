@@ -1,13 +1,13 @@
 //! Which open files are on the modelled drive.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::c_int;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use vtime::wire::{Call, access};
 
 use crate::real::system_call;
-use crate::turn::Turn;
+use crate::turn::{Turn, folder};
 
 /// Descriptors that can be on the drive.
 const FILES: usize = 65_536;
@@ -39,13 +39,9 @@ pub fn name_of(found: &libc::stat) -> u64 {
 
 /// Whether an open file is below the simulation's directory.
 fn is_on_drive(descriptor: c_int) -> bool {
-    // SAFETY: names that end with 0.
-    let folder = unsafe { libc::getenv(c"CROSSPOINT_VTIME_DIR".as_ptr()) };
-    if folder.is_null() {
-        return false;
-    }
-    // SAFETY: not null, ends with 0.
-    let folder = unsafe { CStr::from_ptr(folder) }.to_bytes();
+    let Some(folder) = folder() else { return false };
+    // Of the root directory all files are.
+    let folder = folder.to_bytes().strip_suffix(b"/").unwrap_or(folder.to_bytes());
     let mut link = [0_u8; 32];
     write_link(&mut link, descriptor);
     let mut path = [0_u8; 4096];
@@ -54,7 +50,8 @@ fn is_on_drive(descriptor: c_int) -> bool {
     let path = &path[..usize::try_from(length).unwrap_or_default()];
     // SQLite's index of a log and LMDB's table of readers are shared memory, not storage.
     let shared: [&[u8]; 3] = [b"-shm", b"lock.mdb", b"-lock"];
-    let below = path.strip_prefix(folder).is_some_and(|rest| rest.starts_with(b"/"));
+    let below =
+        path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"));
     below && !shared.iter().any(|end| path.ends_with(end))
 }
 
@@ -82,11 +79,21 @@ fn write_link(link: &mut [u8; 32], descriptor: c_int) {
 pub fn opened(turn: &Turn, descriptor: c_int, flags: c_int) {
     let Ok(place) = usize::try_from(descriptor) else { return };
     if place >= FILES {
+        if is_on_drive(descriptor) {
+            turn.uncovered("open beyond descriptor 65,535");
+        }
         return;
     }
     FILE[place].store(0, Relaxed);
     let Some(found) = status(descriptor) else { return };
-    if found.st_mode & libc::S_IFMT != libc::S_IFREG || !is_on_drive(descriptor) {
+    let kind = found.st_mode & libc::S_IFMT;
+    if ![libc::S_IFREG, libc::S_IFDIR].contains(&kind) || !is_on_drive(descriptor) {
+        return;
+    }
+    if kind == libc::S_IFDIR {
+        // Only to flush it.
+        FLAGS[place].store(0, Relaxed);
+        FILE[place].store(name_of(&found), Relaxed);
         return;
     }
     let mut own = 0;
@@ -127,4 +134,12 @@ pub fn closed(descriptor: c_int) {
 /// Sets the flags of a descriptor whose file is on the drive.
 pub fn set_flags(descriptor: c_int, flags: u64) {
     FLAGS[descriptor as usize].store(flags as u8, Relaxed);
+}
+
+/// The page cache is bypassed from now on, or no longer.
+pub fn set_direct(descriptor: c_int, direct: bool) {
+    if let Some((_, flags)) = file_of(descriptor) {
+        let own = if direct { access::DIRECT } else { 0 };
+        set_flags(descriptor, (flags & !access::DIRECT) | own);
+    }
 }

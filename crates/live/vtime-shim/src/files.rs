@@ -1,6 +1,6 @@
 //! Files on the modelled drive: the real operation at once, then the time that it takes.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 use vtime::wire::{Call, access};
@@ -22,38 +22,30 @@ unsafe fn open_at(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t
     descriptor
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { open_at(libc::AT_FDCWD, path, flags, mode) }
+/// Defines functions that open a file, in a directory or not; those without a mode are of programs that were
+/// compiled with `_FORTIFY_SOURCE`.
+macro_rules! opens {
+    ($($name:ident($($folder:ident)? $(; $mode:ident)?);)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            $($folder: c_int,)? path: *const c_char, flags: c_int, $($mode: mode_t)?
+        ) -> c_int {
+            let folder = [$($folder,)? libc::AT_FDCWD][0];
+            let mode = [$($mode,)? 0][0];
+            // SAFETY: the caller's arguments.
+            unsafe { open_at(folder, path, flags, mode) }
+        }
+    )*};
 }
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { open_at(libc::AT_FDCWD, path, flags, mode) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn openat(
-    folder: c_int,
-    path: *const c_char,
-    flags: c_int,
-    mode: mode_t,
-) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { open_at(folder, path, flags, mode) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn openat64(
-    folder: c_int,
-    path: *const c_char,
-    flags: c_int,
-    mode: mode_t,
-) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { open_at(folder, path, flags, mode) }
+opens! {
+    open(; mode);
+    open64(; mode);
+    openat(folder; mode);
+    openat64(folder; mode);
+    __open_2();
+    __open64_2();
+    __openat_2(folder);
+    __openat64_2(folder);
 }
 
 #[unsafe(no_mangle)]
@@ -83,7 +75,7 @@ pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
 }
 
 /// Reads or writes by the system call, and waits for its time. `offset` is `None` for the file's own.
-fn transfer(number: i64, arguments: [i64; 6], offset: Option<i64>, writes: bool) -> ssize_t {
+pub fn transfer(number: i64, arguments: [i64; 6], offset: Option<i64>, writes: bool) -> ssize_t {
     let descriptor = arguments[0] as c_int;
     let found = file_of(descriptor);
     let Some(((file, flags), turn)) = found.and_then(|found| Some((found, Turn::enter()?))) else {
@@ -159,8 +151,27 @@ transfers! {
     pwritev64 = SYS_pwritev, true, (parts: *const iovec, count: c_int, offset: off_t), Some(offset);
 }
 
+/// Variants of programs that were compiled with `_FORTIFY_SOURCE`, which know the size of the buffer.
+macro_rules! checked {
+    ($($name:ident = $plain:ident($($argument:ident: $type:ty),*);)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            descriptor: c_int, data: *mut c_void, size: size_t, $($argument: $type,)* room: size_t
+        ) -> ssize_t {
+            assert!(size <= room, "buffer overflow");
+            // SAFETY: the caller's arguments.
+            unsafe { $plain(descriptor, data, size $(, $argument)*) }
+        }
+    )*};
+}
+checked! {
+    __read_chk = read();
+    __pread_chk = pread(offset: off_t);
+    __pread64_chk = pread64(offset: off_t);
+}
+
 /// The contents need not survive this machine: only the simulated flush takes place.
-fn flush(descriptor: c_int, number: i64, metadata: bool) -> c_int {
+pub fn flush(descriptor: c_int, number: i64, metadata: bool) -> c_int {
     let found = file_of(descriptor);
     let Some(((file, _), turn)) = found.and_then(|found| Some((found, Turn::enter()?))) else {
         return answer(system_call(number, [i64::from(descriptor), 0, 0, 0, 0, 0])) as c_int;
@@ -253,6 +264,45 @@ pub unsafe extern "C" fn unlinkat(folder: c_int, path: *const c_char, flags: c_i
     code
 }
 
+/// A file that is replaced is gone.
+unsafe fn rename_at(number: i64, arguments: [i64; 6]) -> c_int {
+    let turn = Turn::enter();
+    // SAFETY: a plain structure.
+    let mut found: libc::stat = unsafe { std::mem::zeroed() };
+    let place = &raw mut found as i64;
+    let follow = i64::from(libc::AT_SYMLINK_NOFOLLOW);
+    let ask = [arguments[2], arguments[3], place, follow, 0, 0];
+    let replaced = turn.is_some() && system_call(libc::SYS_newfstatat, ask) == 0;
+    let code = answer(system_call(number, arguments)) as c_int;
+    if let Some(turn) = turn
+        && replaced
+        && code == 0
+        && found.st_nlink == 1
+    {
+        turn.call(Call::Remove, &[name_of(&found)]);
+    }
+    code
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
+    let here = i64::from(libc::AT_FDCWD);
+    // SAFETY: the caller's arguments.
+    unsafe { rename_at(libc::SYS_renameat2, [here, from as i64, here, to as i64, 0, 0]) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn renameat(
+    old: c_int,
+    from: *const c_char,
+    new: c_int,
+    to: *const c_char,
+) -> c_int {
+    let arguments = [i64::from(old), from as i64, i64::from(new), to as i64, 0, 0];
+    // SAFETY: the caller's arguments.
+    unsafe { rename_at(libc::SYS_renameat2, arguments) }
+}
+
 /// Advice on a file: about read-ahead, and to forget pages. Reading ahead on request is not simulated.
 fn advise(descriptor: c_int, (offset, size): (off_t, off_t), advice: c_int) -> c_int {
     let found = file_of(descriptor).and_then(|found| Some((found, Turn::enter()?)));
@@ -306,4 +356,120 @@ pub unsafe extern "C" fn sync_file_range(
     }
     let arguments = [i64::from(descriptor), offset, size, i64::from(flags), 0, 0];
     answer(system_call(libc::SYS_sync_file_range, arguments)) as c_int
+}
+
+/// Copies within the kernel are not simulated.
+fn refuse_copy(name: &str, files: [c_int; 2]) {
+    if files.iter().any(|file| file_of(*file).is_some())
+        && let Some(turn) = Turn::enter()
+    {
+        turn.uncovered(name);
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn copy_file_range(
+    from: c_int,
+    from_offset: *mut off_t,
+    to: c_int,
+    to_offset: *mut off_t,
+    size: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    refuse_copy("copy_file_range", [from, to]);
+    let ends = [i64::from(from), from_offset as i64, i64::from(to), to_offset as i64];
+    let arguments = [ends[0], ends[1], ends[2], ends[3], size as i64, i64::from(flags)];
+    answer(system_call(libc::SYS_copy_file_range, arguments)) as ssize_t
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile(
+    to: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    size: size_t,
+) -> ssize_t {
+    refuse_copy("sendfile", [from, to]);
+    let arguments = [i64::from(to), i64::from(from), offset as i64, size as i64, 0, 0];
+    answer(system_call(libc::SYS_sendfile, arguments)) as ssize_t
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile64(
+    to: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    size: size_t,
+) -> ssize_t {
+    // SAFETY: the caller's arguments.
+    unsafe { sendfile(to, from, offset, size) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_fallocate(descriptor: c_int, offset: off_t, size: off_t) -> c_int {
+    let arguments = [i64::from(descriptor), 0, offset, size, 0, 0];
+    let code = system_call(libc::SYS_fallocate, arguments);
+    -(resized(descriptor, code) as c_int)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_fallocate64(descriptor: c_int, offset: off_t, size: off_t) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { posix_fallocate(descriptor, offset, size) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+    let arguments = [i64::from(from), i64::from(to), i64::from(flags), 0, 0, 0];
+    copied(from, answer(system_call(libc::SYS_dup3, arguments)) as c_int)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl(descriptor: c_int, command: c_int, argument: c_long) -> c_int {
+    let arguments = [i64::from(descriptor), i64::from(command), argument, 0, 0, 0];
+    let code = answer(system_call(libc::SYS_fcntl, arguments)) as c_int;
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => copied(descriptor, code),
+        libc::F_SETFL if code == 0 => {
+            descriptors::set_direct(descriptor, argument as c_int & libc::O_DIRECT != 0);
+            code
+        }
+        _ => code,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl64(descriptor: c_int, command: c_int, argument: c_long) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { fcntl(descriptor, command, argument) }
+}
+
+/// The C library closes the descriptor of a stream by itself.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fclose(stream: *mut libc::FILE) -> c_int {
+    // SAFETY: the caller's.
+    descriptors::closed(unsafe { libc::fileno(stream) });
+    // SAFETY: the caller's.
+    unsafe { real!(fclose: unsafe extern "C" fn(*mut libc::FILE) -> c_int)(stream) }
+}
+
+/// Reads and writes with flags are not simulated yet.
+macro_rules! with_flags {
+    ($($name:ident = $number:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            descriptor: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int
+        ) -> ssize_t {
+            refuse_copy(stringify!($name), [descriptor; 2]);
+            let (file, count) = (i64::from(descriptor), i64::from(count));
+            let arguments = [file, parts as i64, count, offset, 0, i64::from(flags)];
+            answer(system_call(libc::$number, arguments)) as ssize_t
+        }
+    )*};
+}
+with_flags! {
+    preadv2 = SYS_preadv2;
+    preadv64v2 = SYS_preadv2;
+    pwritev2 = SYS_pwritev2;
+    pwritev64v2 = SYS_pwritev2;
 }

@@ -10,6 +10,7 @@
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::missing_safety_doc, reason = "each function is one of the C library")]
 
+mod calls;
 mod children;
 mod clock;
 mod descriptors;

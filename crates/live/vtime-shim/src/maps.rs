@@ -10,11 +10,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize};
 
 use libc::{off_t, size_t};
-use vtime::wire::{Call, access};
+use vtime::wire::{Call, EVICTED, access};
 
 use crate::descriptors::file_of;
 use crate::real::{answer, errno, set_errno, system_call};
-use crate::turn::Turn;
+use crate::turn::{Turn, ticks};
 
 const PAGE: usize = 4096;
 /// Mappings at a time.
@@ -41,6 +41,8 @@ static ALL: [Map; MAPS] = [const {
     }
 }; MAPS];
 
+/// Ticks that a fault takes before the handler: of the emulation, not of the program.
+static OVERHEAD: AtomicU64 = AtomicU64::new(0);
 /// The descriptor for faults; -1 before the first mapping.
 static FAULTS: AtomicI32 = AtomicI32::new(-1);
 
@@ -76,7 +78,41 @@ fn prepare() -> bool {
     // SAFETY: the handler has the type that SA_SIGINFO asks for.
     let installed =
         unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) };
-    control(UFFDIO_API, &mut [UFFD_API, FEATURES, 0]) == 0 && installed == 0
+    let ready = control(UFFDIO_API, &mut [UFFD_API, FEATURES, 0]) == 0 && installed == 0;
+    if ready {
+        OVERHEAD.store(measure(), Relaxed);
+    }
+    ready
+}
+
+/// Ticks of a fault with its handler, as the least of some on memory of our own.
+fn measure() -> u64 {
+    const FAULTS: usize = 32;
+    let made = system_call(libc::SYS_memfd_create, [c"faults".as_ptr() as i64, 0, 0, 0, 0, 0]);
+    let size = (FAULTS * PAGE) as i64;
+    system_call(libc::SYS_ftruncate, [made, size, 0, 0, 0, 0]);
+    let zeros = [0_u8; FAULTS * PAGE];
+    system_call(libc::SYS_pwrite64, [made, zeros.as_ptr() as i64, size, 0, 0, 0]);
+    let kinds = [i64::from(libc::PROT_READ), i64::from(libc::MAP_SHARED)];
+    let start = system_call(libc::SYS_mmap, [0, size, kinds[0], kinds[1], made, 0]);
+    let mut least = u64::MAX;
+    if start > 0 && control(UFFDIO_REGISTER, &mut [start as u64, size as u64, MODE_MINOR, 0]) == 0 {
+        // The handler finds it here, and no turn is entered because this thread is inside already.
+        let map = &ALL[MAPS - 1];
+        map.start.store(start as usize, Relaxed);
+        map.end.store(start as usize + FAULTS * PAGE, Relaxed);
+        map.file.store(u64::MAX, Relaxed);
+        for page in 0..FAULTS {
+            let began = ticks();
+            // SAFETY: within the mapping.
+            unsafe { std::ptr::read_volatile((start as usize + page * PAGE) as *const u8) };
+            least = least.min(ticks().wrapping_sub(began));
+        }
+        map.file.store(0, Relaxed);
+    }
+    system_call(libc::SYS_munmap, [start, size, 0, 0, 0, 0]);
+    system_call(libc::SYS_close, [made, 0, 0, 0, 0, 0]);
+    if least == u64::MAX { 0 } else { least }
 }
 
 extern "C" fn faulted(_: c_int, about: *mut libc::siginfo_t, _: *mut c_void) {
@@ -93,21 +129,39 @@ extern "C" fn faulted(_: c_int, about: *mut libc::siginfo_t, _: *mut c_void) {
         unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
         return;
     };
-    if let Some(turn) = Turn::enter() {
+    let turn = Turn::enter_late(OVERHEAD.load(Relaxed));
+    if let Some(turn) = &turn {
         turn.tick();
         let offset = map.offset.load(Relaxed) + (page - map.start.load(Relaxed)) as u64;
         let flags = map.flags.load(Relaxed) | access::MAPPED;
         turn.call(Call::Access, &[map.file.load(Relaxed), offset, PAGE as u64, flags]);
-        unmap(&turn);
+        unmap(turn);
     }
-    control(UFFDIO_CONTINUE, &mut [page as u64, PAGE as u64, 0, 0]);
+    let code = control(UFFDIO_CONTINUE, &mut [page as u64, PAGE as u64, 0, 0]);
+    let again = [0, -i64::from(libc::EEXIST), -i64::from(libc::EAGAIN)].contains(&code);
+    if !again {
+        // Beyond the end of the file: the next one ends the program.
+        // SAFETY: the default action.
+        unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+    }
     set_errno(before);
+    drop(turn);
 }
 
 /// Takes back the pages that the last access evicted.
 pub fn unmap(turn: &Turn) {
-    let count = turn.argument(0);
-    for pair in 0..count as usize {
+    loop {
+        let count = turn.argument(0) as usize;
+        forget(turn, count);
+        if count < EVICTED {
+            return;
+        }
+        turn.call(Call::Evicted, &[]);
+    }
+}
+
+fn forget(turn: &Turn, count: usize) {
+    for pair in 0..count {
         let (file, at) = (turn.argument(1 + 2 * pair), turn.argument(2 + 2 * pair));
         let own = |map: &&Map| map.file.load(Relaxed) == file;
         for map in ALL.iter().filter(own) {
@@ -202,9 +256,15 @@ pub unsafe extern "C" fn mmap64(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(place: *mut c_void, size: size_t) -> c_int {
-    let range = place as usize..place as usize + size;
+    let range = place as usize..place as usize + size.next_multiple_of(PAGE);
     for map in ALL.iter().filter(|map| range.contains(&map.start.load(Relaxed))) {
-        map.file.store(0, Relaxed);
+        let (start, end) = (map.start.load(Relaxed), map.end.load(Relaxed));
+        if range.end < end {
+            map.offset.store(map.offset.load(Relaxed) + (range.end - start) as u64, Relaxed);
+            map.start.store(range.end, Relaxed);
+        } else {
+            map.file.store(0, Relaxed);
+        }
     }
     answer(system_call(libc::SYS_munmap, [place as i64, size as i64, 0, 0, 0, 0])) as c_int
 }
@@ -218,4 +278,39 @@ pub unsafe extern "C" fn madvise(place: *mut c_void, size: size_t, advice: c_int
     }
     let arguments = [place as i64, size as i64, i64::from(advice), 0, 0, 0];
     answer(system_call(libc::SYS_madvise, arguments)) as c_int
+}
+
+/// Ends the simulation if `place` is in a mapped file of the drive.
+fn refuse(name: &str, place: *mut c_void) {
+    let holds = |map: &Map| {
+        map.file.load(Relaxed) != 0
+            && (map.start.load(Relaxed)..map.end.load(Relaxed)).contains(&(place as usize))
+    };
+    if ALL.iter().any(holds)
+        && let Some(turn) = Turn::enter()
+    {
+        turn.uncovered(name);
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mprotect(place: *mut c_void, size: size_t, protection: c_int) -> c_int {
+    if protection & libc::PROT_WRITE != 0 {
+        refuse("mprotect of a file on the modelled drive for writing", place);
+    }
+    let arguments = [place as i64, size as i64, i64::from(protection), 0, 0, 0];
+    answer(system_call(libc::SYS_mprotect, arguments)) as c_int
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mremap(
+    place: *mut c_void,
+    size: size_t,
+    wanted: size_t,
+    flags: c_int,
+    to: *mut c_void,
+) -> *mut c_void {
+    refuse("mremap of a file on the modelled drive", place);
+    let arguments = [place as i64, size as i64, wanted as i64, i64::from(flags), to as i64, 0];
+    answer(system_call(libc::SYS_mremap, arguments)) as *mut c_void
 }

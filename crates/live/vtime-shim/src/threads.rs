@@ -3,7 +3,8 @@
 //! Locks are taken by the real try-call, so their state is the C library's; a thread that does not get one
 //! waits in the simulation. Conditions are only in the simulation.
 
-use std::ffi::{c_char, c_int, c_long, c_void};
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicI32, AtomicU64};
 
@@ -13,10 +14,10 @@ use libc::{
 };
 use vtime::wire::{Call, SLOTS};
 
-use crate::real::{answer, errno, real, set_errno, system_call};
+use crate::real::{errno, real, set_errno};
 use crate::turn::{Turn, Wait, begin, end, key_of, slot};
 
-type Main = extern "C" fn(*mut c_void) -> *mut c_void;
+type Main = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
 /// What a new thread needs.
 struct Start {
@@ -35,12 +36,24 @@ fn handle_key(thread: pthread_t) -> u64 {
     key_of(thread as *const u8)
 }
 
-unsafe extern "C" fn ended(_: *mut c_void) {
+thread_local! {
+    /// How often the destructor of [`END`] has run.
+    static ROUNDS: Cell<u32> = const { Cell::new(0) };
+}
+
+unsafe extern "C" fn ended(place: *mut c_void) {
+    // Destructors of other keys may use locks: the last round is the end (PTHREAD_DESTRUCTOR_ITERATIONS).
+    let round = ROUNDS.with(|rounds| rounds.replace(rounds.get() + 1));
+    if round < 3 {
+        // SAFETY: a key that was made.
+        unsafe { libc::pthread_setspecific(END.load(Relaxed) as u32, place) };
+        return;
+    }
     // SAFETY: of this thread.
     end(false, handle_key(unsafe { libc::pthread_self() }));
 }
 
-extern "C" fn start(place: *mut c_void) -> *mut c_void {
+extern "C-unwind" fn start(place: *mut c_void) -> *mut c_void {
     // SAFETY: made by `pthread_create` for this thread alone.
     let Start { main, argument, slot: number } = *unsafe { Box::from_raw(place.cast::<Start>()) };
     if let Some(slot) = slot(number) {
@@ -140,6 +153,17 @@ macro_rules! lock {
 lock!(pthread_mutex_lock, pthread_mutex_trylock, pthread_mutex_t);
 lock!(pthread_rwlock_rdlock, pthread_rwlock_tryrdlock, pthread_rwlock_t);
 lock!(pthread_rwlock_wrlock, pthread_rwlock_trywrlock, pthread_rwlock_t);
+
+/// Not simulated yet.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_barrier_wait(barrier: *mut libc::pthread_barrier_t) -> c_int {
+    if let Some(turn) = Turn::enter() {
+        turn.uncovered("pthread_barrier_wait");
+    }
+    type Real = unsafe extern "C" fn(*mut libc::pthread_barrier_t) -> c_int;
+    // SAFETY: the caller's.
+    unsafe { real!(pthread_barrier_wait: Real)(barrier) }
+}
 
 /// Defines a function that takes a lock until a time: its name, the function that tries, the type.
 macro_rules! timed_lock {
@@ -294,10 +318,13 @@ pub unsafe extern "C" fn pthread_cond_broadcast(condition: *mut pthread_cond_t) 
 /// The C library waits in the kernel for another thread's initialization. Bit 0 of the word says that it is
 /// running, bit 1 that it is done (nptl/pthread_once.c).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_once(once: *mut pthread_once_t, run: extern "C" fn()) -> c_int {
+pub unsafe extern "C-unwind" fn pthread_once(
+    once: *mut pthread_once_t,
+    run: extern "C-unwind" fn(),
+) -> c_int {
     const RUNNING: c_int = 1;
     const DONE: c_int = 2;
-    type Real = unsafe extern "C" fn(*mut pthread_once_t, extern "C" fn()) -> c_int;
+    type Real = unsafe extern "C-unwind" fn(*mut pthread_once_t, extern "C-unwind" fn()) -> c_int;
     // SAFETY: the caller's word, which is only accessed as an atomic.
     let state = unsafe { AtomicI32::from_ptr(once.cast()) };
     if state.load(Acquire) & DONE != 0 {
@@ -387,85 +414,4 @@ pub unsafe extern "C" fn sem_post(semaphore: *mut sem_t) -> c_int {
         turn.tick();
     }
     code
-}
-
-/// The dynamic linker holds a lock of its own meanwhile, so the turn must not be given up.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
-    let _turn = Turn::enter();
-    // SAFETY: the caller's arguments.
-    unsafe { real!(dlopen: unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void)(name, flags) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dlclose(library: *mut c_void) -> c_int {
-    let _turn = Turn::enter();
-    // SAFETY: the caller's argument.
-    unsafe { real!(dlclose: unsafe extern "C" fn(*mut c_void) -> c_int)(library) }
-}
-
-/// System calls by number: futexes are simulated, asynchronous I/O is not.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syscall(
-    number: c_long,
-    a: c_long,
-    b: c_long,
-    c: c_long,
-    d: c_long,
-    e: c_long,
-    f: c_long,
-) -> c_long {
-    let real = || answer(system_call(number, [a, b, c, d, e, f]));
-    match number {
-        libc::SYS_futex => match Turn::enter() {
-            // SAFETY: the caller's arguments, those of futex(2).
-            Some(turn) => unsafe { futex(&turn, (a, b, c, d), real) },
-            None => real(),
-        },
-        libc::SYS_sched_setattr if Turn::is_simulated() => 0,
-        // Programs fall back to reads that are simulated.
-        libc::SYS_io_uring_setup | libc::SYS_io_setup if Turn::is_simulated() => {
-            set_errno(libc::ENOSYS);
-            -1
-        }
-        _ => real(),
-    }
-}
-
-unsafe fn futex(
-    turn: &Turn,
-    (word, operation, value, time): (c_long, c_long, c_long, c_long),
-    real: impl FnOnce() -> c_long,
-) -> c_long {
-    let key = key_of(word as *const u8);
-    let plain = libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME;
-    match operation as c_int & !plain {
-        command @ (libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET) => {
-            turn.tick();
-            // SAFETY: the caller's word.
-            let now = unsafe { AtomicI32::from_ptr(word as *mut i32) }.load(Acquire);
-            if now != value as i32 {
-                set_errno(libc::EAGAIN);
-                return -1;
-            }
-            // SAFETY: the caller's; null if there is no limit.
-            let time = unsafe { (time as *const timespec).as_ref() };
-            let deadline = time.map(|time| match command {
-                libc::FUTEX_WAIT => {
-                    turn.now() + time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-                }
-                _ => turn.deadline(*time),
-            });
-            if turn.block(Wait::Lock, deadline, Some(key), 0) {
-                set_errno(libc::ETIMEDOUT);
-                return -1;
-            }
-            0
-        }
-        libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET => {
-            let most = u64::try_from(value as i32).unwrap_or(u64::MAX);
-            turn.wake(key, most)
-        }
-        _ => real(),
-    }
 }

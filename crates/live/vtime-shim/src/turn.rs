@@ -1,6 +1,7 @@
 //! This thread's place in the simulation: its slot, its CPU time, its calls.
 
 use std::cell::Cell;
+use std::ffi::{CStr, c_char};
 use std::os::fd::FromRawFd as _;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU32};
@@ -14,6 +15,15 @@ const LONG: u64 = 25_000;
 
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
 static PROCESS: AtomicU32 = AtomicU32::new(0);
+/// The directory of the drive's files, in the environment that the program began with.
+static FOLDER: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The directory whose files are on the drive.
+pub fn folder() -> Option<&'static CStr> {
+    let place = FOLDER.load(Relaxed);
+    // SAFETY: a string of the first environment, which stays where it is.
+    (!place.is_null()).then(|| unsafe { CStr::from_ptr(place) })
+}
 
 struct State {
     slot: Cell<Option<&'static Slot>>,
@@ -52,7 +62,8 @@ pub fn key_of<T: ?Sized>(place: *const T) -> u64 {
     place.cast::<u8>() as u64 ^ (u64::from(PROCESS.load(Relaxed)) << 47)
 }
 
-fn ticks() -> u64 {
+/// The time-stamp counter.
+pub fn ticks() -> u64 {
     // SAFETY: it has no preconditions.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
@@ -116,6 +127,15 @@ impl Turn {
             Some(slot)
         })?;
         Some(Self { slot, shared })
+    }
+
+    /// The same, where the last `ticks` were not the program's.
+    pub fn enter_late(ticks_lost: u64) -> Option<Self> {
+        STATE.with(|state| {
+            let last = state.last.get().saturating_add(ticks_lost).min(ticks());
+            state.last.set(last);
+        });
+        Self::enter()
     }
 
     /// Whether this thread is in the simulation, without entering.
@@ -219,8 +239,7 @@ impl Turn {
 
     /// Ends the simulation: its result would be wrong.
     pub fn uncovered(&self, name: &str) {
-        let number = wire::UNCOVERED.iter().position(|known| *known == name);
-        self.call(Call::Uncovered, &[number.unwrap_or_default() as u64]);
+        self.call(Call::Uncovered, &wire::name_to_arguments(name));
     }
 }
 
@@ -285,6 +304,8 @@ extern "C" fn join() {
     if shared.header.magic.load(Acquire) != wire::MAGIC {
         return;
     }
+    // SAFETY: as above.
+    FOLDER.store(unsafe { libc::getenv(c"CROSSPOINT_VTIME_DIR".as_ptr()) }, Relaxed);
     let process = system_call(libc::SYS_getpid, [0; 6]) as u32;
     PROCESS.store(process, Relaxed);
     let first = shared.header.joined.swap(1, AcqRel) == 0;

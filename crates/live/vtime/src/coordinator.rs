@@ -12,10 +12,11 @@ use rustix::process::{Signal, pidfd_send_signal};
 use sim::scheduler::{Key, Next, Scheduler, TaskId, Times, Wait, Waker};
 use units::Nanos;
 
-use crate::drive::{Begun, Drive, FileAccess, StepEnd};
+use crate::drive::Drive;
 use crate::error::VtimeError;
+use crate::file_access::{Begun, FileAccess, StepEnd};
 use crate::host::{Ended, Host};
-use crate::wire::{self, Call, NEVER, SLOTS, Shared, Totals, UNCOVERED};
+use crate::wire::{self, Call, NEVER, SLOTS, Shared, Totals};
 
 /// CPU time of a buffered access without device requests, and of copying a KiB (assumed; 10 GB/s).
 const CACHED: Nanos = Nanos(400);
@@ -49,8 +50,9 @@ pub(crate) struct Coordinator<'h, D> {
     returns: u32,
     outside: Vec<TaskId>,
     program: String,
-    /// Of the program, to notice its end.
+    /// Of the program, to notice its end; and its number.
     process: OwnedFd,
+    number: u32,
 }
 
 impl<'h, D: Device> Coordinator<'h, D> {
@@ -58,7 +60,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
     pub fn new(
         (host, drive): (&'h Host, Drive<D>),
         shared: &'static Shared,
-        (program, process): (String, OwnedFd),
+        (program, process, number): (String, OwnedFd, u32),
     ) -> Self {
         let mut scheduler = Scheduler::new(host.cores, host.costs);
         scheduler.enter(None);
@@ -75,13 +77,16 @@ impl<'h, D: Device> Coordinator<'h, D> {
             outside: Vec::new(),
             program,
             process,
+            number,
         }
     }
 
     /// What happened, after it took `real` time.
     pub fn ended(&self, real: Duration) -> Ended {
         Ended {
-            time: self.scheduler.now(),
+            time: (0..self.threads.len())
+                .map(|number| self.scheduler.time_of(TaskId(number as u32)))
+                .fold(self.scheduler.now(), Nanos::max),
             times: self.times(),
             threads: self.threads.len(),
             counts: self.scheduler.counts(),
@@ -147,6 +152,14 @@ impl<'h, D: Device> Coordinator<'h, D> {
         });
     }
 
+    /// Whether the library is in a process; one that does not load it never calls.
+    fn has_library(&self, process: u32) -> bool {
+        let process = if process == 0 { self.number } else { process };
+        let name = self.host.library.file_name().unwrap_or_default().to_string_lossy();
+        let maps = std::fs::read_to_string(format!("/proc/{process}/maps"));
+        maps.map_or(true, |maps| maps.contains(&*name))
+    }
+
     /// Whether the program has ended.
     fn has_ended(&self) -> Result<bool, VtimeError> {
         let mut asked = [PollFd::new(&self.process, PollFlags::IN)];
@@ -177,7 +190,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
             .collect();
         Totals {
             cpu: times.cpu.get(),
-            switches: counts.switches,
+            waits: counts.waits,
             preemptions: counts.preemptions,
             reads: [drive.reads, drive.read_bytes, reading],
             writes: [drive.writes, drive.written_bytes, writing],
@@ -230,7 +243,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
     /// Waits until the thread that has the turn calls; false if its process ended instead.
     fn await_call(&self, task: TaskId) -> Result<bool, VtimeError> {
         let slot = &self.shared.slots[task.0 as usize];
-        let (mut looks, mut cpu) = (0, None);
+        let (mut looks, mut waited, mut cpu) = (0, 0, None);
         loop {
             if slot.await_call(&self.shared.header, LOOK) {
                 return Ok(true);
@@ -242,6 +255,10 @@ impl<'h, D: Device> Coordinator<'h, D> {
                 return Ok(false);
             }
             let (process, thread) = (slot.process.load(Relaxed), slot.thread.load(Relaxed));
+            waited += 1;
+            if waited % LOOKS == 0 && !self.has_library(process) {
+                return Err(VtimeError::NotJoined { program: self.program.clone() });
+            }
             let now = cpu_of(process, thread);
             looks = if now.is_none() || now != cpu { 0 } else { looks + 1 };
             cpu = now;
@@ -271,7 +288,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
             }
             Some(Call::Spawn) => {
                 if self.threads.len() == SLOTS {
-                    let call = UNCOVERED[0].to_owned();
+                    let call = "pthread_create for more than 4,096 threads".to_owned();
                     return Err(VtimeError::Uncovered { thread: task.0, call });
                 }
                 self.threads.push(Thread::default());
@@ -291,7 +308,12 @@ impl<'h, D: Device> Coordinator<'h, D> {
                 return Ok(!process);
             }
             Some(
-                call @ (Call::Access | Call::Sync | Call::Resize | Call::Remove | Call::Evict),
+                call @ (Call::Access
+                | Call::Sync
+                | Call::Resize
+                | Call::Remove
+                | Call::Evict
+                | Call::Evicted),
             ) => self.use_file(task, call),
             Some(Call::Leave) => {
                 self.last = None;
@@ -305,7 +327,8 @@ impl<'h, D: Device> Coordinator<'h, D> {
                 }
             }
             Some(Call::Uncovered) => {
-                let call = UNCOVERED.get(argument(0) as usize).unwrap_or(&"a call").to_string();
+                let words = slot.arguments.iter().map(|word| word.load(Relaxed));
+                let call = wire::name_of_arguments(words);
                 return Err(VtimeError::Uncovered { thread: task.0, call });
             }
         }
@@ -327,25 +350,19 @@ impl<'h, D: Device> Coordinator<'h, D> {
                 };
                 let submit = self.submit_time(access.flags & wire::access::WRITE != 0);
                 let begun = self.drive.access(task, now + submit.1, access);
-                let mut evicted = 0;
-                while evicted < wire::EVICTED
-                    && let Some((file, at)) = self.drive.next_evicted()
-                {
-                    slot.arguments[1 + 2 * evicted].store(file, Relaxed);
-                    slot.arguments[2 + 2 * evicted].store(at, Relaxed);
-                    evicted += 1;
-                }
-                slot.arguments[0].store(evicted as u64, Relaxed);
-                self.begun(task, begun, (submit.0, access.length));
+                self.tell_evicted(task);
+                let cached = (access.flags & wire::access::DIRECT == 0).then_some(access.length);
+                self.begun(task, begun, (submit.0, cached));
             }
             Call::Sync => {
                 let submit = self.submit_time(false);
                 let begun = self.drive.sync(task, now + submit.1, argument(0), argument(1) == 1);
-                self.begun(task, begun, (submit.0, 0));
+                self.begun(task, begun, (submit.0, Some(0)));
             }
             Call::Resize if argument(2) == 1 => self.drive.found(argument(0), argument(1)),
             Call::Resize => self.drive.resize(argument(0), argument(1)),
             Call::Remove => self.drive.remove(argument(0)),
+            Call::Evicted => self.tell_evicted(task),
             Call::Evict => self.drive.evict(argument(0), argument(1), argument(2)),
             _ => {}
         }
@@ -370,6 +387,20 @@ impl<'h, D: Device> Coordinator<'h, D> {
         self.scheduler.block(task, &keys, deadline, wait);
     }
 
+    /// Fills the thread's arguments with mapped pages that left the page cache.
+    fn tell_evicted(&mut self, task: TaskId) {
+        let arguments = &self.shared.slots[task.0 as usize].arguments;
+        let mut count = 0;
+        while count < wire::EVICTED
+            && let Some((file, at)) = self.drive.next_evicted()
+        {
+            arguments[1 + 2 * count].store(file, Relaxed);
+            arguments[2 + 2 * count].store(at, Relaxed);
+            count += 1;
+        }
+        arguments[0].store(count as u64, Relaxed);
+    }
+
     /// CPU time to submit a request, and how much of it passes before the device begins.
     fn submit_time(&self, writes: bool) -> (Nanos, Nanos) {
         let path = &self.host.path;
@@ -378,15 +409,14 @@ impl<'h, D: Device> Coordinator<'h, D> {
     }
 
     /// A thread's access needed only CPU time, or waits for the drive.
-    fn begun(&mut self, task: TaskId, begun: Begun, (submit, length): (Nanos, u64)) {
+    fn begun(&mut self, task: TaskId, begun: Begun, (submit, cached): (Nanos, Option<u64>)) {
+        let copied = cached.map(|length| CACHED + Nanos(COPY_KIB.get() * length / 1024));
+        let copied = copied.unwrap_or(Nanos::ZERO);
         match begun {
-            Begun::Done => {
-                let copy = Nanos(COPY_KIB.get() * length / 1024);
-                self.scheduler.charge(task, CACHED + copy);
-            }
+            Begun::Done => self.scheduler.charge(task, copied),
             Begun::Waits(wait) => {
                 self.scheduler.charge(task, submit);
-                self.threads[task.0 as usize].owed = self.host.path.complete;
+                self.threads[task.0 as usize].owed = self.host.path.complete + copied;
                 self.scheduler.block(task, &[], None, wait);
             }
         }
@@ -395,10 +425,21 @@ impl<'h, D: Device> Coordinator<'h, D> {
 
 /// CPU time of a thread in clock ticks, if it sleeps; `None` while it runs, or has not begun.
 fn cpu_of(process: u32, thread: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/stat")).ok()?;
+    // One that has gone without a call counts as asleep; 0 is one that has not begun.
+    let read = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/stat"));
+    let Ok(text) = read else { return (thread != 0).then_some(0) };
     let (_, fields) = text.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
-    let asleep = matches!(*fields.first()?, "S" | "D" | "T");
+    let asleep = matches!(*fields.first()?, "S" | "T" | "Z" | "X");
     let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
     asleep.then_some(ticks)
+}
+
+impl<D> Drop for Coordinator<'_, D> {
+    fn drop(&mut self) {
+        // Its threads would sleep for ever.
+        if std::thread::panicking() {
+            let _ = pidfd_send_signal(&self.process, Signal::KILL);
+        }
+    }
 }

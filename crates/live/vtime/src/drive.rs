@@ -8,11 +8,12 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use device::{Completion, Device, Operation, Request};
+use device::{Completion, Device, EventQueue, Operation, Request};
 use sim::PageCache;
 use sim::scheduler::{TaskId, Wait};
 use units::Nanos;
 
+use crate::file_access::{Begun, DriveTotals, FileAccess, FileSystem, StepEnd};
 use crate::wire::access;
 
 /// Bytes of a page.
@@ -27,36 +28,6 @@ const READ_AHEAD: u64 = 32;
 const JOURNAL: u64 = 32_768;
 /// Share of the cache that may be dirty before writers have to write back (`vm.dirty_ratio`), percent.
 const DIRTY_PERCENT: u64 = 20;
-
-/// How a flush of a file becomes durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FileSystem {
-    /// A flush of new sizes commits the journal: its blocks, a flush, and a commit block with FUA (jbd2).
-    Ext4,
-    /// No journal: metadata is one more write before the flush.
-    Ext4NoJournal,
-}
-
-/// What the drive did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DriveTotals {
-    /// Requests that read.
-    pub reads: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Requests that wrote.
-    pub writes: u64,
-    /// Bytes written.
-    pub written_bytes: u64,
-    /// Flushes.
-    pub flushes: u64,
-    /// Pages of buffered reads that were in the page cache.
-    pub hits: u64,
-    /// Pages that were not.
-    pub misses: u64,
-    /// Sums of the times of reads, writes and flushes.
-    pub times: [Nanos; 3],
-}
 
 #[derive(Debug, Default)]
 struct File {
@@ -84,39 +55,6 @@ struct Io {
     kind: usize,
 }
 
-/// An access to a file.
-#[derive(Debug, Clone, Copy)]
-pub struct FileAccess {
-    /// Number of the file.
-    pub file: u64,
-    /// First byte.
-    pub offset: u64,
-    /// Bytes.
-    pub length: u64,
-    /// Flags of [`access`].
-    pub flags: u64,
-}
-
-/// What becomes of an access.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Begun {
-    /// It is done: only the page cache was needed.
-    Done,
-    /// The thread waits.
-    Waits(Wait),
-}
-
-/// A step of a thread's access has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StepEnd {
-    /// The thread.
-    pub task: TaskId,
-    /// When.
-    pub at: Nanos,
-    /// What it waits for next; `None` if it is done.
-    pub next: Option<Wait>,
-}
-
 /// Page cache, file system and device.
 #[derive(Debug)]
 pub struct Drive<D> {
@@ -124,6 +62,8 @@ pub struct Drive<D> {
     file_system: FileSystem,
     files: HashMap<u64, File>,
     cache: PageCache,
+    /// Time between two steps of one access: a wake-up, its completion and the next submission.
+    gap: Nanos,
     /// Pages that the cache may hold, and those of the device.
     frames: u64,
     capacity: u64,
@@ -135,6 +75,10 @@ pub struct Drive<D> {
     journal: u64,
     dirty: u64,
     pending: HashMap<u64, Io>,
+    /// Accesses whose next step is submitted at a later time.
+    delayed: EventQueue<u64>,
+    /// Chunks of removed files.
+    free: Vec<u64>,
     next_io: u64,
     done: Vec<Completion>,
     last: Nanos,
@@ -148,6 +92,7 @@ impl<D: Device> Drive<D> {
         Self {
             device,
             file_system,
+            gap: Nanos::ZERO,
             files: HashMap::new(),
             cache: PageCache::new(0, frames as u32, sim::Recency::Marks),
             frames,
@@ -158,6 +103,8 @@ impl<D: Device> Drive<D> {
             journal: 0,
             dirty: 0,
             pending: HashMap::new(),
+            delayed: EventQueue::default(),
+            free: Vec::new(),
             next_io: 0,
             done: Vec::new(),
             last: Nanos::ZERO,
@@ -165,14 +112,21 @@ impl<D: Device> Drive<D> {
         }
     }
 
+    /// The same, where a thread needs `gap` between two steps of one access.
+    #[must_use]
+    pub fn with_gap(self, gap: Nanos) -> Self {
+        Self { gap, ..self }
+    }
+
     /// What it did so far.
     pub fn totals(&self) -> DriveTotals {
         self.totals
     }
 
-    /// Time of the device's next event.
-    pub fn next_event(&self) -> Option<Nanos> {
-        self.device.next_event()
+    /// Time of the next event of the device, or of a step that is submitted then.
+    pub fn next_event(&mut self) -> Option<Nanos> {
+        let delayed = self.delayed.peek().map(|(at, _)| at);
+        [self.device.next_event(), delayed].into_iter().flatten().min()
     }
 
     /// A thread reads or writes at `now`.
@@ -182,8 +136,11 @@ impl<D: Device> Drive<D> {
         let first = what.offset / PAGE;
         let last = (what.offset + what.length.max(1) - 1) / PAGE;
         if writes {
-            let file = self.files.entry(what.file).or_default();
             let end = what.offset + what.length;
+            if what.flags & access::DIRECT == 0 {
+                self.read_for_write(what, &mut steps);
+            }
+            let file = self.files.entry(what.file).or_default();
             file.metadata |= end > file.size;
             file.size = file.size.max(end);
         }
@@ -247,8 +204,12 @@ impl<D: Device> Drive<D> {
 
     /// A file is gone, and with it what was not written yet.
     pub fn remove(&mut self, file: u64) {
-        if let Some(file) = self.files.remove(&file) {
-            self.dirty -= file.dirty.len() as u64;
+        let Some(file) = self.files.remove(&file) else { return };
+        self.dirty -= file.dirty.len() as u64;
+        for first in file.places.into_values() {
+            (first..first + CHUNK).for_each(|page| self.cache.forget(page as u32));
+            self.owners.remove(&first);
+            self.free.push(first);
         }
     }
 
@@ -257,8 +218,9 @@ impl<D: Device> Drive<D> {
         let Some(state) = self.files.get(&file) else { return };
         let end = if length == 0 { state.size } else { offset.saturating_add(length) };
         let pages = offset.div_ceil(PAGE)..end.min(state.size).div_ceil(PAGE);
-        for page in pages.filter(|page| !state.dirty.contains(page)) {
-            if let Some(first) = state.places.get(&(page / CHUNK)) {
+        for (chunk, first) in &state.places {
+            let own = chunk * CHUNK..(chunk + 1) * CHUNK;
+            for page in own.filter(|page| pages.contains(page) && !state.dirty.contains(page)) {
                 self.cache.forget((first + page % CHUNK) as u32);
             }
         }
@@ -266,6 +228,14 @@ impl<D: Device> Drive<D> {
 
     /// Advances the device; appends the steps that ended.
     pub fn advance(&mut self, now: Nanos, ended: &mut Vec<StepEnd>) {
+        while let Some((at, id)) = self.delayed.pop_due(now) {
+            self.advance_device(at, ended);
+            self.submit(id, at);
+        }
+        self.advance_device(now, ended);
+    }
+
+    fn advance_device(&mut self, now: Nanos, ended: &mut Vec<StepEnd>) {
         self.last = self.last.max(now);
         let mut done = std::mem::take(&mut self.done);
         self.device.advance(self.last, &mut done);
@@ -277,7 +247,7 @@ impl<D: Device> Drive<D> {
                 continue;
             }
             let task = io.task;
-            let next = self.submit_next(completion.id, completion.at);
+            let next = self.next_step(completion.id, completion.at + self.gap);
             ended.push(StepEnd { task, at: completion.at, next });
         }
         self.done = done;
@@ -287,31 +257,36 @@ impl<D: Device> Drive<D> {
         let id = self.next_io;
         self.next_io += 1;
         self.pending.insert(id, Io { task, steps, outstanding: 0, began: now, kind: 0 });
-        self.submit_next(id, now).map_or(Begun::Done, Begun::Waits)
+        self.next_step(id, now).map_or(Begun::Done, Begun::Waits)
     }
 
-    /// Submits the next step of an access; returns what it waits for, or forgets the access.
-    fn submit_next(&mut self, id: u64, now: Nanos) -> Option<Wait> {
+    /// Has the next step of an access submitted at `at`; returns what it waits for, or forgets the access.
+    fn next_step(&mut self, id: u64, at: Nanos) -> Option<Wait> {
         let io = self.pending.get_mut(&id)?;
-        let step = loop {
-            match io.steps.pop_front() {
-                Some(step) if step.is_empty() => {}
-                Some(step) => break step,
-                None => {
-                    self.pending.remove(&id);
-                    return None;
-                }
-            }
+        while io.steps.front().is_some_and(Vec::is_empty) {
+            io.steps.pop_front();
+        }
+        let Some(step) = io.steps.front() else {
+            self.pending.remove(&id);
+            return None;
         };
-        io.outstanding = step.len();
-        let queue = (io.task.0 % 64) as u16;
-        self.last = self.last.max(now);
         let (wait, kind) = match step[0].operation {
             Operation::Read => (Wait::Read, 0),
             Operation::Flush => (Wait::Flush, 2),
             _ => (Wait::Write, 1),
         };
-        (io.began, io.kind) = (self.last, kind);
+        io.kind = kind;
+        self.delayed.push(at, id);
+        Some(wait)
+    }
+
+    /// Submits the next step of an access; the device has been advanced to `at`.
+    fn submit(&mut self, id: u64, at: Nanos) {
+        let Some(io) = self.pending.get_mut(&id) else { return };
+        let Some(step) = io.steps.pop_front() else { return };
+        io.outstanding = step.len();
+        io.began = at;
+        let queue = (io.task.0 % 64) as u16;
         for request in step {
             let bytes = u64::from(request.length);
             let totals = &mut self.totals;
@@ -328,7 +303,6 @@ impl<D: Device> Drive<D> {
             }
             self.device.submit(self.last, Request { id, queue, ..request });
         }
-        Some(wait)
     }
 
     fn read_cached(
@@ -339,7 +313,8 @@ impl<D: Device> Drive<D> {
     ) {
         let (first, last) = (*pages.start(), *pages.end());
         let state = self.files.entry(file).or_default();
-        let sequential = ahead && state.next_read == first && first > 0;
+        // A read that begins in the last page of the one before continues it.
+        let sequential = ahead && [first, first + 1].contains(&state.next_read);
         state.next_read = last + 1;
         let size = state.size.div_ceil(PAGE);
         let mut missing: Vec<u64> = Vec::new();
@@ -354,13 +329,30 @@ impl<D: Device> Drive<D> {
         }
         if sequential && missing.last() == Some(&last) {
             for page in last + 1..size.min(last + READ_AHEAD) {
-                let place = self.place(file, page);
-                if !self.cache.access(place as u32) {
+                let place = self.place(file, page) as u32;
+                if !self.cache.is_resident(place) {
+                    self.cache.access(place);
                     missing.push(page);
                 }
             }
         }
         steps.push_back(self.runs(file, missing.into_iter(), Operation::Read));
+    }
+
+    /// Pages that are overwritten in part have to be read first.
+    fn read_for_write(&mut self, what: FileAccess, steps: &mut VecDeque<Step>) {
+        let end = what.offset + what.length;
+        let size = self.files.entry(what.file).or_default().size;
+        let starts = (!what.offset.is_multiple_of(PAGE)).then_some(what.offset / PAGE);
+        let ends = (!end.is_multiple_of(PAGE) && end < size).then_some(end / PAGE);
+        let mut pages: Vec<u64> = starts.into_iter().chain(ends).collect();
+        pages.dedup();
+        pages.retain(|page| page * PAGE < size);
+        pages.retain(|page| {
+            let place = self.place(what.file, *page) as u32;
+            !self.cache.is_resident(place)
+        });
+        steps.push_back(self.runs(what.file, pages.into_iter(), Operation::Read));
     }
 
     /// A page fault: reads the missing pages around it, unless the mapping is for random access.
@@ -378,8 +370,9 @@ impl<D: Device> Drive<D> {
         let pages = if around { first..(first + READ_AHEAD).min(end) } else { page..page + 1 };
         let mut missing = Vec::new();
         for near in pages {
-            let place = self.place(file, near);
-            if near == page || !self.cache.access(place as u32) {
+            let place = self.place(file, near) as u32;
+            if near == page || !self.cache.is_resident(place) {
+                self.cache.access(place);
                 missing.push(near);
             }
         }
@@ -399,7 +392,10 @@ impl<D: Device> Drive<D> {
             self.dirty += u64::from(state.dirty.insert(page));
         }
         if self.dirty * 100 > self.frames * DIRTY_PERCENT {
-            steps.push_back(self.write_back(file));
+            let all: Vec<u64> = self.files.keys().copied().collect();
+            let mut step = Step::new();
+            all.into_iter().for_each(|file| step.extend(self.write_back(file)));
+            steps.push_back(step);
         }
     }
 
@@ -461,8 +457,10 @@ impl<D: Device> Drive<D> {
         if self.placed + CHUNK > self.capacity {
             self.placed = JOURNAL;
         }
-        let first = self.placed;
-        self.placed += CHUNK;
+        let first = self.free.pop().unwrap_or(self.placed);
+        if first == self.placed {
+            self.placed += CHUNK;
+        }
         self.cache.grow(self.placed as u32);
         state.places.insert(chunk, first);
         self.owners.insert(first, (file, chunk));
@@ -471,123 +469,4 @@ impl<D: Device> Drive<D> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    use device::Stages;
-
-    /// Each request takes as long as its operation says.
-    #[derive(Debug, Default)]
-    struct Fixed {
-        queue: Vec<(Nanos, Nanos, Request)>,
-    }
-
-    impl Device for Fixed {
-        fn submit(&mut self, now: Nanos, request: Request) {
-            let takes = match request.operation {
-                Operation::Read => 10,
-                Operation::Flush => 1_000,
-                _ => 20,
-            };
-            self.queue.push((now + Nanos(takes), now, request));
-        }
-
-        fn next_event(&self) -> Option<Nanos> {
-            self.queue.iter().map(|(at, ..)| *at).min()
-        }
-
-        fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
-            self.queue.sort_by_key(|(at, ..)| *at);
-            while self.queue.first().is_some_and(|(at, ..)| *at <= now) {
-                let (at, began, request) = self.queue.remove(0);
-                let stages = Stages::new(at.since(began), []);
-                done.push(Completion { id: request.id, at, stages });
-            }
-        }
-    }
-
-    fn drive(memory: u64) -> Drive<Fixed> {
-        Drive::new(Fixed::default(), 1 << 30, memory, FileSystem::Ext4)
-    }
-
-    /// Runs an access to its end; returns how long it took.
-    fn whole(
-        drive: &mut Drive<Fixed>,
-        begin: impl FnOnce(&mut Drive<Fixed>, Nanos) -> Begun,
-    ) -> u64 {
-        let now = drive.last;
-        if begin(drive, now) == Begun::Done {
-            return 0;
-        }
-        let mut ended = Vec::new();
-        while let Some(at) = drive.next_event() {
-            drive.advance(at, &mut ended);
-        }
-        let last = ended.last().expect("an end");
-        assert_eq!(last.next, None);
-        last.at.since(now).get()
-    }
-
-    fn read(offset: u64, length: u64, flags: u64) -> FileAccess {
-        FileAccess { file: 1, offset, length, flags }
-    }
-
-    const TASK: TaskId = TaskId(0);
-
-    /// A database that bypasses the cache pays for each read; one that does not pays once.
-    #[test]
-    fn the_page_cache_serves_what_it_holds() {
-        let mut drive = drive(1 << 20);
-        drive.found(1, 8 << 20);
-        let once = |drive: &mut Drive<Fixed>, offset, flags| {
-            whole(drive, |drive, now| drive.access(TASK, now, read(offset, 4096, flags)))
-        };
-        assert_eq!(
-            [once(&mut drive, 0, access::DIRECT), once(&mut drive, 0, access::DIRECT)],
-            [10, 10]
-        );
-        assert_eq!([once(&mut drive, 0, 0), once(&mut drive, 0, 0)], [10, 0]);
-        drive.evict(1, 0, 0);
-        assert_eq!([once(&mut drive, 0, 0), once(&mut drive, 0, 0)], [10, 0], "forgotten once");
-        let before = drive.totals().hits;
-        for round in 0..2 {
-            for page in 0..1024 {
-                once(&mut drive, page * 3 % 1024 * 8192, 0);
-            }
-            assert!(round == 0 || drive.totals().hits < before + 600, "8 MiB do not fit in 1 MiB");
-        }
-    }
-
-    /// A commit that extends its log costs two flushes' worth of journal; one that overwrites it does not.
-    #[test]
-    fn a_commit_costs_what_the_file_system_does() {
-        let mut drive = drive(1 << 30);
-        let write = FileAccess { flags: access::WRITE, ..read(0, 4096, 0) };
-        let commit = |drive: &mut Drive<Fixed>| {
-            assert_eq!(whole(drive, |drive, now| drive.access(TASK, now, write)), 0);
-            whole(drive, |drive, now| drive.sync(TASK, now, 1, false))
-        };
-        assert_eq!(commit(&mut drive), 20 + 20 + 1_000 + 20, "a new size");
-        assert_eq!(commit(&mut drive), 20 + 1_000, "the same size");
-        let totals = drive.totals();
-        assert_eq!((totals.flushes, totals.writes), (2, 4));
-        let sync = FileAccess { flags: access::WRITE | access::SYNC, ..write };
-        assert_eq!(whole(&mut drive, |drive, now| drive.access(TASK, now, sync)), 20 + 1_000);
-        // What was removed is not written.
-        whole(&mut drive, |drive, now| drive.access(TASK, now, write));
-        drive.remove(1);
-        assert_eq!(drive.dirty, 0);
-    }
-
-    /// Large requests are split as the kernel does, and the parts run at once.
-    #[test]
-    fn large_accesses_are_split() {
-        let mut drive = drive(1 << 20);
-        drive.found(1, 8 << 20);
-        let took = whole(&mut drive, |drive, now| {
-            drive.access(TASK, now, read(0, 4 << 20, access::DIRECT))
-        });
-        assert_eq!(took, 10);
-        assert_eq!((drive.totals().reads, drive.totals().read_bytes), (4, 4 << 20));
-    }
-}
+mod tests;

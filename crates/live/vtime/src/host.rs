@@ -7,7 +7,7 @@ use sim::HostModel;
 use sim::scheduler::{Counts, SchedulerCosts, Times};
 use units::Nanos;
 
-use crate::drive::DriveTotals;
+use crate::file_access::DriveTotals;
 
 /// The simulated host.
 #[derive(Debug, Clone)]

@@ -11,13 +11,15 @@
 mod coordinator;
 mod drive;
 mod error;
+mod file_access;
 mod host;
 mod inside;
 mod simulation;
 pub mod wire;
 
-pub use drive::{Begun, Drive, DriveTotals, FileAccess, FileSystem, StepEnd};
+pub use drive::Drive;
 pub use error::VtimeError;
+pub use file_access::{Begun, DriveTotals, FileAccess, FileSystem, StepEnd};
 pub use host::{Ended, Host};
 pub use inside::{is_simulated, thread_totals, totals};
 pub use simulation::{Simulation, simulate};

@@ -95,6 +95,7 @@ impl<'h> Simulation<'h> {
     /// If it uses something that is not simulated; it is killed then.
     pub fn run<D: Device>(self, drive: Drive<D>, process: u32) -> Result<Ended, VtimeError> {
         let began = std::time::Instant::now();
+        let id = process;
         let number = i32::try_from(process).ok().and_then(Pid::from_raw);
         let opened = number.map(|number| pidfd_open(number, PidfdFlags::empty()));
         let process = opened
@@ -105,7 +106,7 @@ impl<'h> Simulation<'h> {
             self.shared.header.spins.store(SPINS, Relaxed);
         }
         let mut coordinator =
-            Coordinator::new((self.host, drive), self.shared, (self.program, process));
+            Coordinator::new((self.host, drive), self.shared, (self.program, process, id));
         let result = coordinator.run();
         bind(&self.cpus)?;
         result?;

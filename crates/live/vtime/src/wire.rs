@@ -54,11 +54,13 @@ pub enum Call {
     Remove,
     /// Clean pages of a file leave the page cache. Arguments: the file, offset, length (0: to the end).
     Evict,
+    /// Asks for more mapped pages that left the page cache, as [`Call::Access`] fills them.
+    Evicted,
     /// The thread waits outside of the simulation, without the turn, until it says that it has returned.
     Leave,
     /// Fills its arguments with [`Totals`]: of the thread if the first argument is 1, otherwise of all.
     Totals,
-    /// Something that is not simulated was called. Argument: its number in [`UNCOVERED`].
+    /// Something that is not simulated was called. Arguments: its name, as of [`name_to_arguments`].
     Uncovered,
 }
 
@@ -66,7 +68,7 @@ impl Call {
     /// The call of that number.
     #[must_use]
     pub fn of(number: u32) -> Option<Self> {
-        const ALL: [Call; 15] = [
+        const ALL: [Call; 16] = [
             Call::Yield,
             Call::Block,
             Call::Wake,
@@ -79,6 +81,7 @@ impl Call {
             Call::Resize,
             Call::Remove,
             Call::Evict,
+            Call::Evicted,
             Call::Leave,
             Call::Totals,
             Call::Uncovered,
@@ -87,21 +90,24 @@ impl Call {
     }
 }
 
-/// Functions that end a simulation, because their time would be wrong.
-pub const UNCOVERED: [&str; 12] = [
-    "more than 4,096 threads",
-    "fork",
-    "vfork",
-    "posix_spawn",
-    "posix_spawnp",
-    "system",
-    "popen",
-    "mmap of a file on the modelled drive",
-    "mmap of a file outside of a memory file system (use --directory /dev/shm/...)",
-    "poll",
-    "epoll_wait",
-    "select",
-];
+/// A name as arguments of [`Call::Uncovered`], cut to their length.
+#[must_use]
+pub fn name_to_arguments(name: &str) -> [u64; 4 + KEYS] {
+    let mut words = [0; 4 + KEYS];
+    for (word, bytes) in words.iter_mut().zip(name.as_bytes().chunks(8)) {
+        let mut whole = [0; 8];
+        whole[..bytes.len()].copy_from_slice(bytes);
+        *word = u64::from_le_bytes(whole);
+    }
+    words
+}
+
+/// The name in arguments of [`Call::Uncovered`].
+#[must_use]
+pub fn name_of_arguments(words: impl Iterator<Item = u64>) -> String {
+    let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
 
 /// What a program has used so far.
 #[repr(C)]
@@ -109,8 +115,8 @@ pub const UNCOVERED: [&str; 12] = [
 pub struct Totals {
     /// CPU time, ns.
     pub cpu: u64,
-    /// Context switches, and those that a thread did not ask for.
-    pub switches: u64,
+    /// Waits: voluntary context switches.
+    pub waits: u64,
     /// Switches that a thread did not ask for.
     pub preemptions: u64,
     /// Requests to the drive that read, their bytes, and the sum of their times in ns.
@@ -136,7 +142,7 @@ impl Totals {
         let own = self;
         [
             own.cpu,
-            own.switches,
+            own.waits,
             own.preemptions,
             r,
             rb,
@@ -161,11 +167,11 @@ impl Totals {
     /// From those.
     #[must_use]
     pub const fn of(values: [u64; Self::VALUES]) -> Self {
-        let [cpu, switches, preemptions, r, rb, rt, w, wb, wt, f, ft, a, b, c, d, e, g, h, i, j] =
+        let [cpu, waits, preemptions, r, rb, rt, w, wb, wt, f, ft, a, b, c, d, e, g, h, i, j] =
             values;
         Self {
             cpu,
-            switches,
+            waits,
             preemptions,
             reads: [r, rb, rt],
             writes: [w, wb, wt],

@@ -162,6 +162,12 @@ impl PageCache {
         there
     }
 
+    /// Whether a page is resident, without accessing it.
+    #[must_use]
+    pub fn is_resident(&self, page: u32) -> bool {
+        self.pages[page as usize].flags & RESIDENT != 0
+    }
+
     /// Drops a page without a trace, if it is resident (`POSIX_FADV_DONTNEED`).
     pub fn forget(&mut self, page: u32) {
         if self.pages[page as usize].flags & RESIDENT != 0 {

@@ -41,6 +41,12 @@ pub struct TrialResult {
 }
 
 impl TrialResult {
+    /// Whether it was run in virtual time, by a real engine.
+    #[must_use]
+    pub fn is_simulated(&self) -> bool {
+        self.totals.contains_key(SIMULATED_TIMES[0])
+    }
+
     /// Whether the submitting thread was the bottleneck, so that the rate says nothing about the storage.
     #[must_use]
     pub fn is_host_bound(&self) -> bool {
@@ -51,7 +57,7 @@ impl TrialResult {
     pub fn said(&self) -> impl Iterator<Item = String> {
         let limits = self.limits.iter().map(ToString::to_string);
         // A simulated drive delivers what the model asks for.
-        let served = self.served.iter().filter(|served| served.floor_ns > 0);
+        let served = self.served.iter().filter(|_| !self.is_simulated());
         let served = served.map(|served| format!("delivered vs modelled: {served}"));
         self.failure.iter().cloned().chain(limits).chain(self.notes.iter().cloned()).chain(served)
     }

@@ -121,10 +121,10 @@ pub struct Stack {
     pub limit: Option<IoLimit>,
     /// Of a device model: attach it as a live disk of `size` (1GiB by default) and run on that, in real time;
     /// figures are `emulated`. Without it, block experiments are `predicted`, and LMDB, SQLite and RocksDB
-    /// run in virtual time, which needs no privileges and is `emulated`, too. Its data are in memory, as far
-    /// as they were written. Databases need a `file_system`, created on a loop device over it (root).
-    /// Attaching a drive that is faster than this machine's FUSE path fails, unless its time is stretched
-    /// (`scale`); its trials then fail, and the others continue.
+    /// run in virtual time, which needs no privileges and is `emulated`, too. An attached model keeps written
+    /// data in memory; databases need a `file_system`, created on a loop device over it (root). Attaching a
+    /// drive that is faster than this machine's FUSE path fails, unless its time is stretched (`scale`); its
+    /// trials then fail, and the others continue.
     #[serde(default)]
     pub attach: bool,
     /// Of an attached model: multiplies every time of the device, 1 to 1000. Needed for a drive that is

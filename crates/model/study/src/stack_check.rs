@@ -25,7 +25,7 @@ pub(crate) fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
     let simulated = [FileSystem::AsIs, FileSystem::Ext4, FileSystem::Ext4NoJournal];
     if stack.is_virtual() && !simulated.contains(&stack.file_system) {
         let message = format!(
-            "stack `{}`: virtual time has ext4 and ext4-no-journal; other file systems only with attach",
+            "stack `{}`: virtual time has ext4 and ext4_no_journal; other file systems only with attach",
             stack.name
         );
         return Err(StudyError::general(message)

@@ -60,6 +60,8 @@ impl Times {
 /// What the scheduler did, to compare with a traced real run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
+    /// Waits of threads: voluntary context switches.
+    pub waits: u64,
     /// Wake-ups of threads whose core had been idle.
     pub idle_wakes: u64,
     /// Wake-ups onto a busy core.

@@ -1,0 +1,152 @@
+//! What accesses cost, on a device with known times.
+
+use super::*;
+
+use device::Stages;
+
+/// Each request takes as long as its operation says.
+#[derive(Debug, Default)]
+struct Fixed {
+    queue: Vec<(Nanos, Nanos, Request)>,
+}
+
+impl Device for Fixed {
+    fn submit(&mut self, now: Nanos, request: Request) {
+        let takes = match request.operation {
+            Operation::Read => 10,
+            Operation::Flush => 1_000,
+            _ => 20,
+        };
+        self.queue.push((now + Nanos(takes), now, request));
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        self.queue.iter().map(|(at, ..)| *at).min()
+    }
+
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+        self.queue.sort_by_key(|(at, ..)| *at);
+        while self.queue.first().is_some_and(|(at, ..)| *at <= now) {
+            let (at, began, request) = self.queue.remove(0);
+            let stages = Stages::new(at.since(began), []);
+            done.push(Completion { id: request.id, at, stages });
+        }
+    }
+}
+
+fn drive(memory: u64) -> Drive<Fixed> {
+    Drive::new(Fixed::default(), 1 << 30, memory, FileSystem::Ext4)
+}
+
+/// Runs an access to its end; returns how long it took.
+fn whole(drive: &mut Drive<Fixed>, begin: impl FnOnce(&mut Drive<Fixed>, Nanos) -> Begun) -> u64 {
+    let now = drive.last;
+    if begin(drive, now) == Begun::Done {
+        return 0;
+    }
+    let mut ended = Vec::new();
+    while let Some(at) = drive.next_event() {
+        drive.advance(at, &mut ended);
+    }
+    let last = ended.last().expect("an end");
+    assert_eq!(last.next, None);
+    last.at.since(now).get()
+}
+
+fn read(offset: u64, length: u64, flags: u64) -> FileAccess {
+    FileAccess { file: 1, offset, length, flags }
+}
+
+const TASK: TaskId = TaskId(0);
+
+/// A database that bypasses the cache pays for each read; one that does not pays once.
+#[test]
+fn the_page_cache_serves_what_it_holds() {
+    let mut drive = drive(1 << 20);
+    drive.found(1, 8 << 20);
+    let once = |drive: &mut Drive<Fixed>, offset, flags| {
+        whole(drive, |drive, now| drive.access(TASK, now, read(offset, 4096, flags)))
+    };
+    assert_eq!(
+        [once(&mut drive, 0, access::DIRECT), once(&mut drive, 0, access::DIRECT)],
+        [10, 10]
+    );
+    assert_eq!([once(&mut drive, 0, 0), once(&mut drive, 0, 0)], [10, 0]);
+    drive.evict(1, 0, 0);
+    assert_eq!([once(&mut drive, 0, 0), once(&mut drive, 0, 0)], [10, 0], "forgotten once");
+    let before = drive.totals().hits;
+    for round in 0..2 {
+        for page in 0..1024 {
+            once(&mut drive, page * 3 % 1024 * 8192, 0);
+        }
+        assert!(round == 0 || drive.totals().hits < before + 600, "8 MiB do not fit in 1 MiB");
+    }
+}
+
+/// A commit that extends its log costs two flushes' worth of journal; one that overwrites it does not.
+#[test]
+fn a_commit_costs_what_the_file_system_does() {
+    let mut drive = drive(1 << 30);
+    let write = FileAccess { flags: access::WRITE, ..read(0, 4096, 0) };
+    let commit = |drive: &mut Drive<Fixed>| {
+        assert_eq!(whole(drive, |drive, now| drive.access(TASK, now, write)), 0);
+        whole(drive, |drive, now| drive.sync(TASK, now, 1, false))
+    };
+    assert_eq!(commit(&mut drive), 20 + 20 + 1_000 + 20, "a new size");
+    assert_eq!(commit(&mut drive), 20 + 1_000, "the same size");
+    let totals = drive.totals();
+    assert_eq!((totals.flushes, totals.writes), (2, 4));
+    let sync = FileAccess { flags: access::WRITE | access::SYNC, ..write };
+    assert_eq!(whole(&mut drive, |drive, now| drive.access(TASK, now, sync)), 20 + 1_000);
+    // What was removed is not written.
+    whole(&mut drive, |drive, now| drive.access(TASK, now, write));
+    drive.remove(1);
+    assert_eq!(drive.dirty, 0);
+}
+
+/// LMDB with more data than memory would read for free if evicted pages stayed mapped.
+#[test]
+fn mapped_pages_that_leave_the_cache_are_reported() {
+    let mut drive = drive(64 * PAGE);
+    drive.found(1, 1 << 20);
+    let fault = access::MAPPED | access::RANDOM;
+    let mut mapped = BTreeSet::new();
+    for page in 0..256 {
+        let took =
+            whole(&mut drive, |drive, now| drive.access(TASK, now, read(page * PAGE, PAGE, fault)));
+        assert_eq!(took, 10, "one page");
+        mapped.insert(page * PAGE);
+        while let Some((file, at)) = drive.next_evicted() {
+            assert!(file == 1 && mapped.remove(&at), "{at} was not mapped");
+        }
+    }
+    assert!(mapped.len() <= 64, "{} pages in 64 frames", mapped.len());
+    // Without MADV_RANDOM the pages around are read with it.
+    let around = |drive: &mut Drive<Fixed>, now| {
+        drive.access(TASK, now, read(8 * PAGE, PAGE, access::MAPPED))
+    };
+    let before = drive.totals().read_bytes;
+    assert_eq!(whole(&mut drive, around), 10);
+    assert_eq!(drive.totals().read_bytes - before, READ_AHEAD * PAGE);
+}
+
+/// A commit on a fast drive would be too fast without the wake-ups between its requests.
+#[test]
+fn steps_of_one_access_are_apart_by_the_host_path() {
+    let mut drive = drive(1 << 30).with_gap(Nanos(100));
+    let write = FileAccess { flags: access::WRITE, ..read(0, 4096, 0) };
+    whole(&mut drive, |drive, now| drive.access(TASK, now, write));
+    let took = whole(&mut drive, |drive, now| drive.sync(TASK, now, 1, false));
+    assert_eq!(took, 20 + 100 + 20 + 100 + 1_000 + 100 + 20);
+}
+
+/// Large requests are split as the kernel does, and the parts run at once.
+#[test]
+fn large_accesses_are_split() {
+    let mut drive = drive(1 << 20);
+    drive.found(1, 8 << 20);
+    let took =
+        whole(&mut drive, |drive, now| drive.access(TASK, now, read(0, 4 << 20, access::DIRECT)));
+    assert_eq!(took, 10);
+    assert_eq!((drive.totals().reads, drive.totals().read_bytes), (4, 4 << 20));
+}

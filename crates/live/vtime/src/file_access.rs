@@ -1,0 +1,67 @@
+//! What programs ask of the drive, what becomes of it, and the sums.
+
+use sim::scheduler::{TaskId, Wait};
+use units::Nanos;
+
+/// How a flush of a file becomes durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileSystem {
+    /// A flush of new sizes commits the journal: its blocks, a flush, and a commit block with FUA (jbd2).
+    Ext4,
+    /// No journal: metadata is one more write before the flush.
+    Ext4NoJournal,
+}
+
+/// What the drive did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DriveTotals {
+    /// Requests that read.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Requests that wrote.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Pages of buffered reads that were in the page cache.
+    pub hits: u64,
+    /// Pages that were not.
+    pub misses: u64,
+    /// Sums of the times of reads, writes and flushes.
+    pub times: [Nanos; 3],
+}
+
+/// An access to a file.
+#[derive(Debug, Clone, Copy)]
+pub struct FileAccess {
+    /// Number of the file.
+    pub file: u64,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Flags of [`access`].
+    pub flags: u64,
+}
+
+/// What becomes of an access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begun {
+    /// It is done: only the page cache was needed.
+    Done,
+    /// The thread waits.
+    Waits(Wait),
+}
+
+/// A step of a thread's access has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepEnd {
+    /// The thread.
+    pub task: TaskId,
+    /// When.
+    pub at: Nanos,
+    /// What it waits for next; `None` if it is done.
+    pub next: Option<Wait>,
+}
