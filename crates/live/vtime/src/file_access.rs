@@ -42,7 +42,7 @@ pub struct FileAccess {
     pub offset: u64,
     /// Bytes.
     pub length: u64,
-    /// Flags of [`access`].
+    /// Flags of [`crate::wire::access`].
     pub flags: u64,
 }
 
