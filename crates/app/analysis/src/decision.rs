@@ -318,7 +318,7 @@ pub fn single_depth(run: &Run, ops: Ops) -> Vec<(Group<'_>, Estimate)> {
     least.map(|(_, single)| single).collect()
 }
 
-/// Minimum share of an operation's time for a stage to count as the limit.
+/// Minimum share of an operation's time for a stage to be reported as the bottleneck.
 const HALF: f64 = 0.5;
 /// Share from which the largest stage is named if none is the limit.
 const TOLD: f64 = 0.2;

@@ -173,7 +173,7 @@ pub fn time_parts(group: &Group<'_>, ops: Ops) -> Option<TimeParts> {
     TimeParts::of(whole, counted)
 }
 
-/// The time of an operation as its client spent it in a simulation; `None` if the clients do several kinds.
+/// Mean time breakdown of a simulated operation, from its client threads; `None` for mixed workloads.
 fn simulated(group: &Group<'_>, whole: Nanos) -> Option<TimeParts> {
     if group.classes().len() != 1 {
         return None;

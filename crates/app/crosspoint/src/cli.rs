@@ -229,9 +229,9 @@ pub enum Verb {
     #[command(
         after_help = "Example: crosspoint exec --on samsung-990-pro --cores 8 -- \\\n             \
             db_bench --benchmarks=fillrandom,readrandom --db=db --use_direct_reads\n\n\
-            Needs no root. fork, shared file mappings, poll, epoll and select end the command with the\n\
-            name of the call. Not detected: children started by posix_spawn, system or popen, and system\n\
-            calls that bypass the C library; their time is missing from the result."
+            Needs no root. Child processes, writable file mappings, poll, epoll and select end the command\n\
+            with the name of the call. Not detected: system calls that bypass the C library; their time is\n\
+            missing from the result. Errors of virtual time have not been measured with databases."
     )]
     Exec(ExecArguments),
     /// Detach an attached device

@@ -16,7 +16,7 @@ use device::Model;
 use stack::{DeviceRates, Journal, Limits, Mark, MemoryUse, Wanted};
 use study::{Experiment, KvJob, OnError, Trial};
 use units::Seed;
-use vtime::{Drive, Host, Simulation, VtimeError};
+use vtime::{Drive, Host, Process, Simulation, VtimeError};
 use worker::{
     Channel, CheckRequest, Ended, Event, Request, TrialParameters, TrialRequest, Waiting,
 };
@@ -167,7 +167,8 @@ pub(crate) fn simulate(
     let simulation = Simulation::prepare(host, &mut command).map_err(|error| refuse(&error))?;
     let started = Channel::start(command, asking.journal.mark());
     let line = started.map_err(|error| worker_error(&trial.stack, &error))?;
-    let process = line.process();
+    // An error here drops the channel, which kills the engine.
+    let process = Process::open(line.process()).map_err(|error| refuse(&error))?;
     let request = request(places, experiment, (trial, job), asking);
     let waiting = Waiting { deadline: SIMULATED_MAX, ..asking.waiting };
     let (ended, simulated) = std::thread::scope(|scope| {

@@ -146,12 +146,13 @@ fn needs_root(stack: &Stack, jobs: &[&Job]) -> Option<&'static str> {
     }
 }
 
-/// Checks the data's directory and free space.
+/// The missing transport of attached drives.
 fn missing_transport() -> Option<(String, String)> {
     let attach::Missing { reason, next } = attach::available().err()?;
     Some((reason, next))
 }
 
+/// Checks the data's directory and free space.
 fn place(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
     match &stack.device {
         DeviceName::Model(_) if stack.attach => missing_transport().or_else(|| {

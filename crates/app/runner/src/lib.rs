@@ -47,7 +47,6 @@ pub use catalog::{
 };
 pub use cut_databases::Kept;
 pub use databases::HOST_VERB;
-
 pub use doctor::{Check, Status, doctor};
 pub use drives::check_faults;
 pub use error::{ExitClass, RunnerError};

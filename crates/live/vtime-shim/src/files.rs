@@ -243,17 +243,15 @@ pub unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
     unsafe { unlinkat(libc::AT_FDCWD, path, 0) }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn unlinkat(folder: c_int, path: *const c_char, flags: c_int) -> c_int {
+/// A call that removes the file at `path` in `folder`, if there is one.
+fn removes(number: i64, arguments: [i64; 6], [folder, path]: [i64; 2]) -> c_int {
     let turn = Turn::enter();
     // SAFETY: a plain structure.
     let mut found: libc::stat = unsafe { std::mem::zeroed() };
     let place = &raw mut found as i64;
-    let follow = i64::from(libc::AT_SYMLINK_NOFOLLOW);
-    let ask = [i64::from(folder), path as i64, place, follow, 0, 0];
+    let ask = [folder, path, place, i64::from(libc::AT_SYMLINK_NOFOLLOW), 0, 0];
     let known = turn.is_some() && system_call(libc::SYS_newfstatat, ask) == 0;
-    let arguments = [i64::from(folder), path as i64, i64::from(flags), 0, 0, 0];
-    let code = answer(system_call(libc::SYS_unlinkat, arguments)) as c_int;
+    let code = answer(system_call(number, arguments)) as c_int;
     if let Some(turn) = turn
         && known
         && code == 0
@@ -264,31 +262,16 @@ pub unsafe extern "C" fn unlinkat(folder: c_int, path: *const c_char, flags: c_i
     code
 }
 
-/// A file that is replaced is gone.
-unsafe fn rename_at(number: i64, arguments: [i64; 6]) -> c_int {
-    let turn = Turn::enter();
-    // SAFETY: a plain structure.
-    let mut found: libc::stat = unsafe { std::mem::zeroed() };
-    let place = &raw mut found as i64;
-    let follow = i64::from(libc::AT_SYMLINK_NOFOLLOW);
-    let ask = [arguments[2], arguments[3], place, follow, 0, 0];
-    let replaced = turn.is_some() && system_call(libc::SYS_newfstatat, ask) == 0;
-    let code = answer(system_call(number, arguments)) as c_int;
-    if let Some(turn) = turn
-        && replaced
-        && code == 0
-        && found.st_nlink == 1
-    {
-        turn.call(Call::Remove, &[name_of(&found)]);
-    }
-    code
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unlinkat(folder: c_int, path: *const c_char, flags: c_int) -> c_int {
+    let file = [i64::from(folder), path as i64];
+    removes(libc::SYS_unlinkat, [file[0], file[1], i64::from(flags), 0, 0, 0], file)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
-    let here = i64::from(libc::AT_FDCWD);
     // SAFETY: the caller's arguments.
-    unsafe { rename_at(libc::SYS_renameat2, [here, from as i64, here, to as i64, 0, 0]) }
+    unsafe { renameat(libc::AT_FDCWD, from, libc::AT_FDCWD, to) }
 }
 
 #[unsafe(no_mangle)]
@@ -298,9 +281,9 @@ pub unsafe extern "C" fn renameat(
     new: c_int,
     to: *const c_char,
 ) -> c_int {
-    let arguments = [i64::from(old), from as i64, i64::from(new), to as i64, 0, 0];
-    // SAFETY: the caller's arguments.
-    unsafe { rename_at(libc::SYS_renameat2, arguments) }
+    let replaced = [i64::from(new), to as i64];
+    let arguments = [i64::from(old), from as i64, replaced[0], replaced[1], 0, 0];
+    removes(libc::SYS_renameat2, arguments, replaced)
 }
 
 /// Advice on a file: about read-ahead, and to forget pages. Reading ahead on request is not simulated.

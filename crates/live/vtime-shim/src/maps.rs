@@ -115,15 +115,19 @@ fn measure() -> u64 {
     if least == u64::MAX { 0 } else { least }
 }
 
+/// The mapping that contains an address.
+fn map_of(address: usize) -> Option<&'static Map> {
+    ALL.iter().find(|map| {
+        map.file.load(Relaxed) != 0
+            && (map.start.load(Relaxed)..map.end.load(Relaxed)).contains(&address)
+    })
+}
+
 extern "C" fn faulted(_: c_int, about: *mut libc::siginfo_t, _: *mut c_void) {
     let before = errno();
     // SAFETY: the kernel fills it.
     let page = unsafe { (*about).si_addr() } as usize & !(PAGE - 1);
-    let holds = |map: &&Map| {
-        map.file.load(Relaxed) != 0
-            && (map.start.load(Relaxed)..map.end.load(Relaxed)).contains(&page)
-    };
-    let Some(map) = ALL.iter().find(holds) else {
+    let Some(map) = map_of(page) else {
         // Not ours: the next one ends the program.
         // SAFETY: the default action.
         unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
@@ -177,11 +181,7 @@ fn forget(turn: &Turn, count: usize) {
 
 /// Touches the pages of a buffer, which the kernel could not.
 pub fn touch(start: usize, length: usize) -> bool {
-    let holds = |map: &Map| {
-        map.file.load(Relaxed) != 0
-            && (map.start.load(Relaxed)..map.end.load(Relaxed)).contains(&start)
-    };
-    if !ALL.iter().any(holds) {
+    if map_of(start).is_none() {
         return false;
     }
     for page in (start..start + length).step_by(PAGE).chain([start + length - 1]) {
@@ -282,11 +282,7 @@ pub unsafe extern "C" fn madvise(place: *mut c_void, size: size_t, advice: c_int
 
 /// Ends the simulation if `place` is in a mapped file of the drive.
 fn refuse(name: &str, place: *mut c_void) {
-    let holds = |map: &Map| {
-        map.file.load(Relaxed) != 0
-            && (map.start.load(Relaxed)..map.end.load(Relaxed)).contains(&(place as usize))
-    };
-    if ALL.iter().any(holds)
+    if map_of(place as usize).is_some()
         && let Some(turn) = Turn::enter()
     {
         turn.uncovered(name);

@@ -2,13 +2,10 @@
 //!
 //! Invariant: at most one thread of the program has the turn; while it has, nobody else touches the slots.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use device::Device;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Signal, pidfd_send_signal};
 use sim::scheduler::{Key, Next, Scheduler, TaskId, Times, Wait, Waker};
 use units::Nanos;
 
@@ -16,6 +13,7 @@ use crate::drive::Drive;
 use crate::error::VtimeError;
 use crate::file_access::{Begun, FileAccess, StepEnd};
 use crate::host::{Ended, Host};
+use crate::process::Process;
 use crate::wire::{self, Call, NEVER, SLOTS, Shared, Totals};
 
 /// CPU time of a buffered access without device requests, and of copying a KiB (assumed; 10 GB/s).
@@ -50,9 +48,7 @@ pub(crate) struct Coordinator<'h, D> {
     returns: u32,
     outside: Vec<TaskId>,
     program: String,
-    /// Of the program, to notice its end; and its number.
-    process: OwnedFd,
-    number: u32,
+    process: Process,
 }
 
 impl<'h, D: Device> Coordinator<'h, D> {
@@ -60,7 +56,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
     pub fn new(
         (host, drive): (&'h Host, Drive<D>),
         shared: &'static Shared,
-        (program, process, number): (String, OwnedFd, u32),
+        (program, process): (String, Process),
     ) -> Self {
         let mut scheduler = Scheduler::new(host.cores, host.costs);
         scheduler.enter(None);
@@ -77,7 +73,6 @@ impl<'h, D: Device> Coordinator<'h, D> {
             outside: Vec::new(),
             program,
             process,
-            number,
         }
     }
 
@@ -96,17 +91,13 @@ impl<'h, D: Device> Coordinator<'h, D> {
         }
     }
 
-    /// Runs the program to its end; kills it if it does something that is not simulated.
-    pub fn run(&mut self) -> Result<(), VtimeError> {
-        let result = self.turns();
-        if result.is_err() {
-            // It may be asleep in the simulation, and cannot be asked to end.
-            let _ = pidfd_send_signal(&self.process, Signal::KILL);
-        }
-        result
+    /// Kills the program.
+    pub fn kill(&self) {
+        self.process.kill();
     }
 
-    fn turns(&mut self) -> Result<(), VtimeError> {
+    /// Runs the program to its end.
+    pub fn run(&mut self) -> Result<(), VtimeError> {
         loop {
             if !self.outside.is_empty() {
                 self.take_returned();
@@ -123,7 +114,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
                     let seen = self.shared.header.returns.load(Acquire);
                     if seen == self.returns {
                         wire::wait(&self.shared.header.returns, seen, Some(LOOK));
-                        if self.has_ended()? {
+                        if self.process.has_ended()? {
                             return Ok(());
                         }
                     }
@@ -154,18 +145,10 @@ impl<'h, D: Device> Coordinator<'h, D> {
 
     /// Whether the library is in a process; one that does not load it never calls.
     fn has_library(&self, process: u32) -> bool {
-        let process = if process == 0 { self.number } else { process };
+        let process = if process == 0 { self.process.number } else { process };
         let name = self.host.library.file_name().unwrap_or_default().to_string_lossy();
         let maps = std::fs::read_to_string(format!("/proc/{process}/maps"));
         maps.map_or(true, |maps| maps.contains(&*name))
-    }
-
-    /// Whether the program has ended.
-    fn has_ended(&self) -> Result<bool, VtimeError> {
-        let mut asked = [PollFd::new(&self.process, PollFlags::IN)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let ready = poll(&mut asked, Some(&now));
-        Ok(ready.map_err(|error| VtimeError::io("watch the program")(error.into()))? > 0)
     }
 
     /// Sum over all threads.
@@ -248,7 +231,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
             if slot.await_call(&self.shared.header, LOOK) {
                 return Ok(true);
             }
-            if self.has_ended()? {
+            if self.process.has_ended()? {
                 if self.shared.header.joined.load(Acquire) == 0 {
                     return Err(VtimeError::NotJoined { program: self.program.clone() });
                 }
@@ -439,7 +422,7 @@ impl<D> Drop for Coordinator<'_, D> {
     fn drop(&mut self) {
         // Its threads would sleep for ever.
         if std::thread::panicking() {
-            let _ = pidfd_send_signal(&self.process, Signal::KILL);
+            self.process.kill();
         }
     }
 }

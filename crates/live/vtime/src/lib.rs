@@ -14,6 +14,7 @@ mod error;
 mod file_access;
 mod host;
 mod inside;
+mod process;
 mod simulation;
 pub mod wire;
 
@@ -22,5 +23,6 @@ pub use error::VtimeError;
 pub use file_access::{Begun, DriveTotals, FileAccess, FileSystem, StepEnd};
 pub use host::{Ended, Host};
 pub use inside::{is_simulated, thread_totals, totals};
+pub use process::Process;
 pub use simulation::{Simulation, simulate};
 pub use wire::Totals;

@@ -10,13 +10,14 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{Duration, SystemTime};
 
 use device::Device;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use rustix::process::Signal;
 use units::Nanos;
 
 use crate::coordinator::Coordinator;
 use crate::drive::Drive;
 use crate::error::VtimeError;
 use crate::host::{Ended, Host};
+use crate::process::Process;
 use crate::wire::{self, Shared};
 
 /// How far a thread runs past the next event of another before it gives up its turn: less changes no result
@@ -24,6 +25,7 @@ use crate::wire::{self, Shared};
 const SLACK: Nanos = Nanos(2_000);
 /// Looks of a thread for its turn before it sleeps: some microseconds.
 const SPINS: u32 = 100;
+
 /// A simulation whose program has not been started yet.
 #[derive(Debug)]
 pub struct Simulation<'h> {
@@ -50,7 +52,7 @@ pub fn simulate<D: Device>(
     let simulation = Simulation::prepare(host, command)?;
     let program = simulation.program.clone();
     let mut child = command.spawn().map_err(VtimeError::io(format!("start {program}")))?;
-    let result = simulation.run(drive, child.id());
+    let result = Process::open(child.id()).and_then(|process| simulation.run(drive, process));
     if result.is_err() {
         let _ = child.kill();
     }
@@ -89,26 +91,25 @@ impl<'h> Simulation<'h> {
         Ok(Self { host, program, _memory: memory, shared, own: allowed.next(), cpus })
     }
 
-    /// Runs the started program until it has ended; `process` is its number, and it has not been waited for.
+    /// Runs the started program until it has ended.
     ///
     /// # Errors
     /// If it uses something that is not simulated; it is killed then.
-    pub fn run<D: Device>(self, drive: Drive<D>, process: u32) -> Result<Ended, VtimeError> {
+    pub fn run<D: Device>(self, drive: Drive<D>, process: Process) -> Result<Ended, VtimeError> {
         let began = std::time::Instant::now();
-        let id = process;
-        let number = i32::try_from(process).ok().and_then(Pid::from_raw);
-        let opened = number.map(|number| pidfd_open(number, PidfdFlags::empty()));
-        let process = opened
-            .unwrap_or(Err(rustix::io::Errno::SRCH))
-            .map_err(|error| VtimeError::io("watch the program")(error.into()))?;
-        if let Some(own) = self.own {
+        let mut coordinator =
+            Coordinator::new((self.host, drive), self.shared, (self.program, process));
+        let result = self.own.map_or(Ok(()), |own| {
             bind(&one_cpu(own))?;
             self.shared.header.spins.store(SPINS, Relaxed);
+            Ok(())
+        });
+        let result = result.and_then(|()| coordinator.run());
+        if result.is_err() {
+            // It may be asleep in the simulation, and cannot be asked to end.
+            coordinator.kill();
         }
-        let mut coordinator =
-            Coordinator::new((self.host, drive), self.shared, (self.program, process, id));
-        let result = coordinator.run();
-        bind(&self.cpus)?;
+        let _ = bind(&self.cpus);
         result?;
         Ok(coordinator.ended(began.elapsed()))
     }
