@@ -8,7 +8,7 @@ use std::fmt::Write;
 use device::{Evidence, MissCause, Profile};
 use validate::Check;
 
-use crate::validation::median;
+use validate::median_absolute;
 
 /// Groups with a bar: name, and the maximum of the median; `None`: no bar.
 const GROUPS: [(&str, Option<f64>); 8] = [
@@ -83,7 +83,7 @@ pub fn tables(out: &mut String, profiles: &[(Profile, Vec<Check>)]) -> Result<()
         let own = held_out().filter(|(_, one)| places.contains(&group(one)));
         let errors: Vec<f64> = own.filter_map(|(_, one)| one.error()).collect();
         let within = |band: f64| errors.iter().filter(|error| error.abs() <= band).count();
-        let middle = median(&errors);
+        let middle = median_absolute(&errors);
         let more = middle.zip(bar).is_some_and(|(middle, bar)| middle > bar);
         let found = middle.map_or("-".to_owned(), |m| format!("{:.1} %", m * 100.0))
             + if more { " (**more**)" } else { "" };

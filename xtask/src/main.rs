@@ -56,7 +56,7 @@ fn reference() -> Result<String, String> {
 }
 
 fn write_validation() -> Result<(), String> {
-    let found = validation::validate(&root().join("devices"))?;
+    let found = validation::validate()?;
     let path = root().join("docs/validation.csv");
     std::fs::write(&path, found.csv).map_err(|error| format!("{}: {error}", path.display()))?;
     marked::replace(&root().join("docs/VALIDATION.md"), &found.tables)
@@ -68,7 +68,7 @@ fn write_validation() -> Result<(), String> {
 /// What is out of date.
 fn check_validation() -> Result<(), String> {
     let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap_or_default();
-    let validation::Validation { tables, csv } = validation::validate(&root().join("devices"))?;
+    let validation::Validation { tables, csv } = validation::validate()?;
     if !read("docs/VALIDATION.md").contains(&tables) || read("docs/validation.csv") != csv {
         return Err(
             "docs/VALIDATION.md or its CSV is out of date; run: cargo xtask validation".into()

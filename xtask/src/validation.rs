@@ -5,12 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use device::{Evidence, Profile};
-use units::{Nanos, Seed};
-use validate::{Check, check, check_phenomena};
+use validate::{Check, median_absolute};
 
 use crate::bars;
 
@@ -23,24 +20,16 @@ pub struct Validation {
     pub csv: String,
 }
 
-/// Computes both for every profile in `devices`.
-pub fn validate(devices: &Path) -> Result<Validation, String> {
-    let mut paths: Vec<_> = std::fs::read_dir(devices)
-        .map_err(|error| error.to_string())?
-        .flatten()
-        .map(|entry| entry.path())
-        .collect();
-    paths.sort();
-    let profile = |path: &PathBuf| {
-        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-        let lookup = |name: &str| {
-            let path = devices.join(format!("{name}.toml"));
-            std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))
-        };
-        Profile::parse_with(&text, &lookup).map_err(|error| error.to_string())
+/// Computes both for every shipped profile.
+pub fn validate() -> Result<Validation, String> {
+    let checked = |name: &str| {
+        let profile = runner::profile(name).map_err(|error| error.to_string())?;
+        let checks = runner::check_profile(&profile);
+        Ok((profile, checks))
     };
-    let profiles: Vec<Profile> = paths.iter().map(profile).collect::<Result<_, String>>()?;
-    let profiles = checked(profiles);
+    let mut names = runner::built_in_profiles();
+    names.sort_by_key(|name| format!("{name}.toml"));
+    let profiles: Vec<Checked> = names.into_iter().map(checked).collect::<Result<_, String>>()?;
     let mut out = format!("{BEGIN}\n");
     counts(&mut out, &profiles);
     bars::tables(&mut out, &profiles)?;
@@ -50,31 +39,6 @@ pub fn validate(devices: &Path) -> Result<Validation, String> {
 }
 
 type Checked = (Profile, Vec<Check>);
-
-/// Checks the profiles on all CPUs: each with writes takes seconds.
-fn checked(profiles: Vec<Profile>) -> Vec<Checked> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut done = Vec::new();
-        while let Some(profile) = profiles.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let mut checks = check(profile, Nanos::from_millis(200), Seed(1));
-            checks.extend(check_phenomena(profile, Seed(1)));
-            done.push((profile.name.clone(), checks));
-        }
-        done
-    };
-    let mut by_name: BTreeMap<String, Vec<Check>> = std::thread::scope(|scope| {
-        let cpus = observe::cpus();
-        let threads: Vec<_> = (0..cpus).map(|_| scope.spawn(work)).collect();
-        let joined = threads.into_iter().map(|thread| thread.join().unwrap_or_default());
-        joined.flatten().collect()
-    });
-    let with = |profile: Profile| {
-        let checks = by_name.remove(&profile.name).unwrap_or_default();
-        (profile, checks)
-    };
-    profiles.into_iter().map(with).collect()
-}
 
 /// Counts of published figures by evidence.
 fn counts(out: &mut String, profiles: &[Checked]) {
@@ -88,7 +52,7 @@ fn counts(out: &mut String, profiles: &[Checked]) {
         let (figures, outside) = (of().count(), of().filter(|one| !one.within()).count());
         let median = match is {
             Evidence::HeldOut => {
-                median(&errors).map_or("-".into(), |m| format!("{:.0} %", m * 100.0))
+                median_absolute(&errors).map_or("-".into(), |m| format!("{:.0} %", m * 100.0))
             }
             _ => "no evidence".into(),
         };
@@ -143,13 +107,13 @@ fn held_out(out: &mut String, profiles: &[Checked]) {
     let all: Group = rows.values().flatten().cloned().collect();
     let errors: Vec<f64> = all.iter().map(|(error, _)| *error).collect();
     let within = errors.iter().filter(|error| error.abs() <= 0.10).count();
-    let median = median(&errors).unwrap_or(0.0) * 100.0;
+    let median = median_absolute(&errors).unwrap_or(0.0) * 100.0;
     let _ = writeln!(
         out,
         "\nTogether: {} figures, median error {median:.0} %, {within} within 10 %.",
         all.len()
     );
-    let percent = |errors: &[f64]| self::median(errors).unwrap_or(0.0) * 100.0;
+    let percent = |errors: &[f64]| median_absolute(errors).unwrap_or(0.0) * 100.0;
     let _ = writeln!(
         out,
         "\n{} of them are from {SHAPED} (median error {:.0} %). They are at other rates, percentiles or \
@@ -165,7 +129,7 @@ fn held_out(out: &mut String, profiles: &[Checked]) {
 /// Median, counts within two bands, and the worst.
 fn counted(found: &Group) -> String {
     let errors: Vec<f64> = found.iter().map(|(error, _)| *error).collect();
-    let median = median(&errors).unwrap_or(0.0) * 100.0;
+    let median = median_absolute(&errors).unwrap_or(0.0) * 100.0;
     let within = |band: f64| errors.iter().filter(|error| error.abs() <= band).count();
     let worst = found.iter().max_by(|a, b| a.0.abs().total_cmp(&b.0.abs()));
     let worst = worst.map_or(String::new(), |(e, which)| format!("{:+.0} % ({which})", e * 100.0));
@@ -206,12 +170,4 @@ fn quoted(field: &str) -> String {
         true => format!("\"{}\"", field.replace('"', "\"\"")),
         false => field.to_owned(),
     }
-}
-
-/// Of absolute values.
-pub fn median(errors: &[f64]) -> Option<f64> {
-    let mut sizes: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
-    sizes.sort_by(f64::total_cmp);
-    let last = sizes.len().checked_sub(1)?;
-    Some((sizes[last / 2] + sizes[sizes.len() / 2]) / 2.0)
 }

@@ -228,8 +228,6 @@ fn the_hot_loops_take_no_lock_and_log_nothing() {
         "crates/live/engines/block/src/target.rs",
         "crates/model/sim/src/block_path.rs",
         "crates/model/sim/src/driver.rs",
-        "crates/model/sim/src/machine/mod.rs",
-        "crates/model/sim/src/machine/threads.rs",
         "crates/model/stats/src/recorded.rs",
         "crates/model/stats/src/recorder.rs",
         "crates/model/workload/src/block.rs",

@@ -3,6 +3,7 @@
 //! Invariants: published, predicted, emulated and measured values have columns of their own; a stand-in has
 //! no error; a fitted or constructed figure shows its role instead of an error.
 
+use indexmap::IndexMap;
 use serde::Serialize;
 use study::Source;
 
@@ -87,27 +88,15 @@ pub fn beside(
     figures: &[Figure],
     stacks: &[RunStack],
 ) -> Vec<PlaceView> {
-    let mut places: Vec<PlaceView> = Vec::new();
-    let mut at = |name: &str| {
-        places.iter().position(|view| view.place == name).unwrap_or_else(|| {
-            let (rows, claims) = (Vec::new(), Vec::new());
-            places.push(PlaceView { place: name.to_owned(), rows, claims });
-            places.len() - 1
-        })
-    };
-    let rows: Vec<(usize, RowView)> = publication
-        .figure
-        .iter()
-        .map(|one| (at(&one.place), row(publication, one, figures, stacks)))
-        .collect();
-    let claims: Vec<(usize, ClaimView)> = publication
-        .claim
-        .iter()
-        .map(|one| (at(&one.place), claim(publication, one, figures, stacks)))
-        .collect();
-    rows.into_iter().for_each(|(place, row)| places[place].rows.push(row));
-    claims.into_iter().for_each(|(place, claim)| places[place].claims.push(claim));
-    places
+    let mut places: IndexMap<&str, (Vec<RowView>, Vec<ClaimView>)> = IndexMap::new();
+    for one in &publication.figure {
+        places.entry(&one.place).or_default().0.push(row(publication, one, figures, stacks));
+    }
+    for one in &publication.claim {
+        places.entry(&one.place).or_default().1.push(claim(publication, one, figures, stacks));
+    }
+    let view = |(place, (rows, claims)): (&str, _)| PlaceView { place: place.into(), rows, claims };
+    places.into_iter().map(view).collect()
 }
 
 /// Summarizes the verdicts in a sentence; empty without claims.

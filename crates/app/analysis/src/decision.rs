@@ -8,6 +8,7 @@
 use std::collections::{HashMap, HashSet};
 
 use archive::{Run, TrialRecord};
+use indexmap::IndexMap;
 use stats::Limit;
 use stats::estimate::{Estimate, ratio};
 use study::Source;
@@ -229,8 +230,7 @@ pub(crate) fn answer_of(group: &Group<'_>) -> Option<(Estimate, DecisionMetric)>
 /// several stacks before one, fewest unreliable results, transactions first; single block reads last.
 #[must_use]
 pub fn decisions(run: &Run) -> Vec<Decision<'_>> {
-    let mut found: Vec<Vec<(Group<'_>, Estimate, DecisionMetric)>> = Vec::new();
-    let mut places = HashMap::new();
+    let mut found: IndexMap<_, Vec<(Group<'_>, Estimate, DecisionMetric)>> = IndexMap::new();
     for group in groups(run) {
         if group.first.engine == "block" || !group.is_sound() {
             continue;
@@ -238,12 +238,9 @@ pub fn decisions(run: &Run) -> Vec<Decision<'_>> {
         let Some((rate, counted)) = answer_of(&group) else { continue };
         let first = group.first;
         let key = (&first.experiment, &first.engine, &first.point, counted);
-        let at = *places.entry(key).or_insert_with(|| {
-            found.push(Vec::new());
-            found.len() - 1
-        });
-        found[at].push((group, rate, counted));
+        found.entry(key).or_default().push((group, rate, counted));
     }
+    let found: Vec<_> = found.into_values().collect();
     // The last point with the most stacks, per experiment and engine.
     let mut last: HashMap<(&String, &String, DecisionMetric), (usize, usize)> = HashMap::new();
     for (at, one) in found.iter().enumerate() {

@@ -3,8 +3,9 @@
 //! The repetition is the unit of every interval; with one trial, the interval is within that run and labelled
 //! so. Invariant: a group has one source, study, stack, engine, experiment and point.
 
+use indexmap::IndexMap;
 use std::cell::{OnceCell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use study::Source;
 
@@ -91,21 +92,15 @@ fn in_order(found: Vec<Result<Estimate, TooFew>>) -> Vec<Result<Estimate, TooFew
 
 /// The groups of a run, in the order of the plan.
 pub fn groups(run: &Run) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
-    let mut places = HashMap::new();
+    let mut groups: IndexMap<_, Group<'_>> = IndexMap::new();
     let shapes = shapes(run);
     for trial in &run.trials {
         let own = (&trial.experiment, &trial.stack, &trial.engine, &trial.point, &trial.source);
-        let place = *places.entry(own).or_insert(groups.len());
-        match groups.get_mut(place) {
-            Some(group) => group.trials.push(trial),
-            None => {
-                let shape = shapes.get(&trial.number).cloned();
-                groups.push(Group { shape, ..Group::of(run, trial) });
-            }
-        }
+        let shape = || shapes.get(&trial.number).cloned();
+        let first = || Group { shape: shape(), trials: Vec::new(), ..Group::of(run, trial) };
+        groups.entry(own).or_insert_with(first).trials.push(trial);
     }
-    groups
+    groups.into_values().collect()
 }
 
 impl<'a> Group<'a> {

@@ -8,6 +8,7 @@
 use std::collections::{HashMap, HashSet};
 
 use archive::Run;
+use indexmap::IndexMap;
 use stats::curve::{self, LoopPoint, NEARLY_ALL, POINTS_MIN};
 use stats::estimate::{Estimate, over_repetitions};
 
@@ -105,8 +106,7 @@ fn key(group: &Group<'_>, load: Load) -> Vec<(String, String)> {
 
 /// The curves of a run, in the order of the plan.
 pub fn curves(run: &Run) -> Vec<Curve<'_>> {
-    let mut curves: Vec<Curve<'_>> = Vec::new();
-    let mut places = HashMap::new();
+    let mut curves: IndexMap<_, Curve<'_>> = IndexMap::new();
     let all = groups(run);
     let loads = loads_of(&all);
     for (group, load) in all.into_iter().zip(loads) {
@@ -118,13 +118,10 @@ pub fn curves(run: &Run) -> Vec<Curve<'_>> {
         let (Some(rate), Some(mean)) = (group.rate(ops), group.mean_latency(ops)) else { continue };
         let key = key(&group, load);
         let point = Point { group, rate, mean_ns: mean.value };
-        let place = *places.entry(key).or_insert(curves.len());
-        match curves.get_mut(place) {
-            Some(curve) => curve.points.push(point),
-            None => curves.push(Curve { load, points: vec![point] }),
-        }
+        let begun = || Curve { load, points: Vec::new() };
+        curves.entry(key).or_insert_with(begun).points.push(point);
     }
-    curves
+    curves.into_values().collect()
 }
 
 impl Curve<'_> {

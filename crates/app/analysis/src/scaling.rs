@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use archive::Run;
+use indexmap::IndexMap;
 use stats::estimate::Estimate;
 use study::Source;
 use units::{Bytes, Share};
@@ -117,8 +118,7 @@ type Rest = BTreeMap<String, String>;
 
 fn panel(groups: &[&Group<'_>], axis: &'static str, ops: Ops) -> Option<Panel> {
     let kind = kind_of(groups, axis);
-    let mut lines: Vec<(Rest, ScalingLine)> = Vec::new();
-    let mut places: HashMap<(Rest, String, Source), usize> = HashMap::new();
+    let mut lines: IndexMap<(Rest, String, Source), ScalingLine> = IndexMap::new();
     for group in groups {
         let (Some(text), Some(rate)) = (group.first.point.get(axis), group.rate(ops)) else {
             continue;
@@ -130,12 +130,11 @@ fn panel(groups: &[&Group<'_>], axis: &'static str, ops: Ops) -> Option<Panel> {
         let mut rest = group.first.point.clone();
         rest.remove(axis);
         let (stack, source) = (group.first.stack.clone(), group.first.source);
-        let at = *places.entry((rest.clone(), stack.clone(), source)).or_insert_with(|| {
-            lines.push((rest, ScalingLine { stack, source, points: Vec::new() }));
-            lines.len() - 1
-        });
-        lines[at].1.points.push((place, rate));
+        let begun = || ScalingLine { stack: stack.clone(), source, points: Vec::new() };
+        let line = lines.entry((rest, stack.clone(), source)).or_insert_with(begun);
+        line.points.push((place, rate));
     }
+    let mut lines: Vec<_> = lines.into_iter().map(|((rest, ..), line)| (rest, line)).collect();
     lines.retain(|(_, line)| line.points.len() >= VALUES_MIN);
     let mut points: HashMap<&Rest, usize> = HashMap::new();
     for (rest, line) in &lines {

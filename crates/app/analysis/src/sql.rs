@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use archive::{RACERS, Run, TrialOutcome, TrialRecord};
+use indexmap::IndexMap;
 use stats::estimate::{Estimate, over_values};
 use workload::OpClass;
 
@@ -91,7 +92,7 @@ pub struct Race<'a> {
     /// Transactions of each.
     pub transactions: f64,
     /// Stacks in the order of the plan, with the seconds of each repetition.
-    pub racers: Vec<(&'a str, Vec<f64>)>,
+    pub racers: IndexMap<&'a str, Vec<f64>>,
 }
 
 /// Whether a racer began together with all racers of its race in this run; assumed in older runs.
@@ -104,23 +105,17 @@ fn raced_with_all(run: &Run, trial: &TrialRecord) -> bool {
 
 /// The races of a run.
 pub fn races(run: &Run) -> Vec<Race<'_>> {
-    let mut out: Vec<Race<'_>> = Vec::new();
+    let mut out: IndexMap<_, Race<'_>> = IndexMap::new();
     for trial in &run.trials {
         let Some(time) = race_time(trial).filter(|_| raced_with_all(run, trial)) else { continue };
-        let place = out.iter().position(|race| race.what == what(trial)).unwrap_or_else(|| {
+        let race = out.entry(what(trial)).or_insert_with(|| {
             let wanted = trial.point.get("operations").and_then(|text| text.parse().ok());
             let transactions = wanted.unwrap_or(0.0);
-            out.push(Race { what: what(trial), transactions, racers: Vec::new() });
-            out.len() - 1
+            Race { what: what(trial), transactions, racers: IndexMap::new() }
         });
-        let racers = &mut out[place].racers;
-        match racers.iter_mut().find(|(stack, _)| *stack == trial.stack) {
-            Some((_, times)) => times.push(time),
-            None => racers.push((&trial.stack, vec![time])),
-        }
+        race.racers.entry(&trial.stack).or_default().push(time);
     }
-    out.retain(|race| race.racers.len() > 1);
-    out
+    out.into_values().filter(|race| race.racers.len() > 1).collect()
 }
 
 /// Time of the slowest racer divided by that of `group`, per repetition. The slowest is chosen once, by its
@@ -128,7 +123,7 @@ pub fn races(run: &Run) -> Vec<Race<'_>> {
 pub fn speedup(run: &Run, group: &Group<'_>) -> Option<Estimate> {
     let races = races(run);
     let race = races.iter().find(|race| race.what == what(group.first))?;
-    let (_, own) = race.racers.iter().find(|(stack, _)| *stack == group.first.stack)?;
+    let own = race.racers.get(group.first.stack.as_str())?;
     let mean = |times: &[f64]| times.iter().map(|time| time.ln()).sum::<f64>() / times.len() as f64;
     let (_, slowest) = race.racers.iter().max_by(|(_, a), (_, b)| mean(a).total_cmp(&mean(b)))?;
     let ratios: Vec<f64> =

@@ -3,9 +3,8 @@
 //! Figures are joined by job hash, stack and source. Invariants: a different job starts a new line; runs are
 //! ordered by start time.
 
-use std::collections::HashMap;
-
 use archive::Run;
+use indexmap::IndexMap;
 use study::Source;
 
 use crate::figure::Figure;
@@ -62,8 +61,7 @@ impl Trend {
 pub fn trends(runs: &[Run]) -> Vec<Trend> {
     let mut order: Vec<&Run> = runs.iter().collect();
     order.sort_by(|a, b| (&a.header.started, &a.name).cmp(&(&b.header.started, &b.name)));
-    let mut found: Vec<Trend> = Vec::new();
-    let mut places: HashMap<(String, String, String), usize> = HashMap::new();
+    let mut found: IndexMap<(String, String, String), Trend> = IndexMap::new();
     for run in order {
         for figure in figures(std::slice::from_ref(run)) {
             let followed = FOLLOWED.contains(&figure.metric.as_ref());
@@ -73,13 +71,10 @@ pub fn trends(runs: &[Run]) -> Vec<Trend> {
             let op = figure.point.get("op").map(ToString::to_string).unwrap_or_default();
             let of = format!("{}{}{}{op}", figure.source.word(), figure.stack, figure.workload);
             let key = (job, of, figure.metric.to_string());
-            let place = *places.entry(key).or_insert_with(|| {
-                found.push(begun(&figure));
-                found.len() - 1
-            });
+            let trend = found.entry(key).or_insert_with(|| begun(&figure));
             let interval =
                 figure.lo.zip(figure.hi).filter(|_| figure.interval == Some("repetitions"));
-            found[place].points.push(TrendPoint {
+            trend.points.push(TrendPoint {
                 run: run.name.clone(),
                 started: run.header.started.clone(),
                 value: figure.value,
@@ -87,8 +82,7 @@ pub fn trends(runs: &[Run]) -> Vec<Trend> {
             });
         }
     }
-    found.retain(|one| one.points.len() >= RUNS_MIN);
-    found
+    found.into_values().filter(|one| one.points.len() >= RUNS_MIN).collect()
 }
 
 fn begun(figure: &Figure) -> Trend {

@@ -93,10 +93,11 @@ pub struct StackRecord {
 }
 
 /// How a trial ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TrialOutcome {
     /// As planned.
+    #[default]
     Complete,
     /// Stopped by the user; complete intervals are kept, and `--resume` repeats the trial.
     Partial,
@@ -105,7 +106,7 @@ pub enum TrialOutcome {
 }
 
 /// A finished trial with its recording.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct TrialRecord {
     /// Number in the plan, from 1.
     pub number: u32,
@@ -144,21 +145,8 @@ impl TrialRecord {
 
     /// A result whose trial the receiver knows.
     #[must_use]
-    pub const fn unnamed(result: TrialResult) -> Self {
-        Self {
-            number: 0,
-            slug: String::new(),
-            experiment: String::new(),
-            stack: String::new(),
-            engine: String::new(),
-            source: Source::Measured,
-            point: BTreeMap::new(),
-            defaults: BTreeMap::new(),
-            job: String::new(),
-            repetition: 1,
-            outcome: TrialOutcome::Complete,
-            result,
-        }
+    pub fn unnamed(result: TrialResult) -> Self {
+        Self { repetition: 1, result, ..Self::default() }
     }
 }
 

@@ -204,17 +204,24 @@ impl OutputFile {
             return Ok(false);
         }
         new.seek(SeekFrom::Start(0))?;
-        let (mut one, mut other) = (BufReader::new(new), BufReader::new(files::open(&self.path)?));
-        let (mut left, mut right) = ([0; 8192], [0; 8192]);
-        loop {
-            let count = one.read(&mut left)?;
-            if count == 0 {
-                return Ok(true);
-            }
-            if other.read_exact(&mut right[..count]).is_err() || left[..count] != right[..count] {
-                return Ok(false);
-            }
-        }
+        let mut expected = Expected(BufReader::new(files::open(&self.path)?));
+        Ok(io::copy(&mut new, &mut expected).is_ok())
+    }
+}
+
+/// Accepts only the bytes that its reader gives.
+#[derive(Debug)]
+pub struct Expected<R>(pub R);
+
+impl<R: Read> Write for Expected<R> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut expected = vec![0; bytes.len()];
+        self.0.read_exact(&mut expected)?;
+        if expected == bytes { Ok(bytes.len()) } else { Err(io::ErrorKind::InvalidData.into()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

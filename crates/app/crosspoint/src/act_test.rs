@@ -116,36 +116,21 @@ impl<'a> Test<'a> {
 
     /// A study of the test at `ratings` in `phases`.
     fn study(&self, ratings: Option<&[u32]>, phases: &[&str], duration: Option<Nanos>) -> String {
-        let text = |text: &str| Value::String(text.to_owned());
-        let mut act = Table::new();
-        act.insert("engine".into(), text("block"));
-        act.insert("workload".into(), text("act"));
-        act.insert("config".into(), text(&self.text));
-        act.insert("phase".into(), Value::Array(phases.iter().map(|phase| text(phase)).collect()));
-        act.insert("slice".into(), text(&self.arguments.slice.exact()));
-        if self.arguments.prep && !self.prepared.replace(true) {
-            act.insert("fills".into(), Value::Integer(2));
+        let fills = (self.arguments.prep && !self.prepared.replace(true)).then_some(2);
+        let mut job = json!({
+            "engine": "block", "workload": "act", "config": self.text, "phase": phases,
+            "slice": self.arguments.slice.exact(), "fills": fills, "rating": ratings,
+            "service_threads": self.arguments.service_threads,
+            "test_duration": duration.map(|duration| duration.exact()),
+        });
+        if let Some(job) = job.as_object_mut() {
+            job.retain(|_, value| !value.is_null());
         }
-        if let Some(ratings) = ratings {
-            let ratings = ratings.iter().map(|rating| Value::Integer(i64::from(*rating)));
-            act.insert("rating".into(), Value::Array(ratings.collect()));
-        }
-        if let Some(threads) = self.arguments.service_threads {
-            act.insert("service_threads".into(), Value::Integer(i64::from(threads)));
-        }
-        if let Some(duration) = duration {
-            act.insert("test_duration".into(), text(&duration.exact()));
-        }
-        let mut experiment = Table::new();
-        experiment.insert("name".into(), text("act"));
-        experiment.insert("title".into(), text("ACT storage test"));
-        experiment.insert("job".into(), Value::Table(act));
-        let mut study = Table::new();
-        study.insert("schema".into(), Value::Integer(2));
-        study.insert("name".into(), text("act"));
-        study.insert("question".into(), text("How many transactions does the drive take?"));
-        study.insert("stack".into(), Value::Array(vec![Value::Table(self.stack.clone())]));
-        study.insert("experiment".into(), Value::Array(vec![Value::Table(experiment)]));
+        let study = json!({
+            "schema": 2, "name": "act", "question": "How many transactions does the drive take?",
+            "stack": [self.stack],
+            "experiment": [{"name": "act", "title": "ACT storage test", "job": job}],
+        });
         toml::to_string(&study).unwrap_or_default()
     }
 

@@ -11,7 +11,7 @@ use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use archive::Run;
-use archive::output::new_file;
+use archive::output::{Expected, new_file};
 use flate2::{Compression, GzBuilder, read::MultiGzDecoder};
 use sha2::{Digest as _, Sha256};
 
@@ -77,26 +77,9 @@ impl Content {
     }
 
     fn equals(&self, other: &[u8]) -> io::Result<bool> {
-        let mut compared = Comparing { expected: other };
+        let mut compared = Expected(other);
         let (mut content, length) = self.open()?;
         Ok(length == other.len() as u64 && io::copy(&mut content, &mut compared).is_ok())
-    }
-}
-
-/// Accepts only the expected bytes.
-struct Comparing<R> {
-    expected: R,
-}
-
-impl<R: Read> Write for Comparing<R> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut expected = vec![0; bytes.len()];
-        self.expected.read_exact(&mut expected)?;
-        if expected == bytes { Ok(bytes.len()) } else { Err(io::ErrorKind::InvalidData.into()) }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
@@ -364,9 +347,9 @@ fn unpack(bundle: &Path, scratch: &Path) -> io::Result<Vec<Member>> {
         members.push(Member { name, content: Content::File(path) });
     }
     let more = || io::Error::other("it has extra data, or was packed by another program");
-    let mut whole = Comparing { expected: open()? };
+    let mut whole = Expected(open()?);
     write_tar(&members, &mut whole).map_err(|_| more())?;
-    match whole.expected.read(&mut [0]) {
+    match whole.0.read(&mut [0]) {
         Ok(0) => Ok(members),
         _ => Err(more()),
     }

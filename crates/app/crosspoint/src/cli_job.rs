@@ -2,7 +2,8 @@
 //! db_bench and sysbench where these have one.
 
 /// Options of a job without a study.
-#[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
 #[command(next_help_heading = "Ad-hoc job: run ENGINE TARGET")]
 pub struct JobArguments {
     /// Block: read, write, rw, randread, randwrite or randrw [default: randread]
@@ -57,6 +58,7 @@ pub struct JobArguments {
     pub runtime: Option<String>,
     /// Databases: engine option; see `[experiment.job.options]` in docs/STUDY.md
     #[arg(long = "option", value_name = "NAME=VALUE")]
+    #[serde(rename = "option", skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
     /// Print the study instead of running it; works for built-in studies too
     #[arg(long, conflicts_with = "resume")]

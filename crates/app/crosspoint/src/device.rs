@@ -267,8 +267,5 @@ fn document(name: &str, one: &Check) -> serde_json::Value {
 /// Median absolute held-out error; `None` without held-out figures.
 fn held_out_median(checks: &[Check]) -> Option<f64> {
     let held_out = of(checks, Evidence::HeldOut);
-    let mut errors: Vec<f64> = held_out.filter_map(Check::error).map(f64::abs).collect();
-    errors.sort_by(f64::total_cmp);
-    let (low, high) = (errors.get(errors.len().checked_sub(1)? / 2)?, errors[errors.len() / 2]);
-    Some((low + high) / 2.0)
+    validate::median_absolute(&held_out.filter_map(Check::error).collect::<Vec<f64>>())
 }

@@ -138,18 +138,6 @@ fn inputs(arguments: &FitArguments) -> Vec<PathBuf> {
     arguments.target.iter().map(|target| model(target).unwrap_or_else(|| target.clone())).collect()
 }
 
-/// Categories in printing order.
-const CATEGORIES: [FitCategory; 8] = [
-    FitCategory::Fitted,
-    FitCategory::Chosen,
-    FitCategory::Reads,
-    FitCategory::Writes,
-    FitCategory::Mixes,
-    FitCategory::Sizes,
-    FitCategory::Threads,
-    FitCategory::Schedule,
-];
-
 fn document(
     (path, drawn, folder): (&Path, Option<&Path>, &Path),
     residuals: &[Residual],
@@ -170,12 +158,12 @@ fn document(
                "mean_latency_error_worst": known(mean, mean.worst),
                "p99_error": known(p99, p99.average), "p99_error_worst": known(p99, p99.worst)})
     };
-    let held_out: Vec<_> = CATEGORIES.into_iter().filter(|one| one.held_out()).collect();
+    let held_out: Vec<_> = FitCategory::ALL.into_iter().filter(|one| one.held_out()).collect();
     let [mean, p99] = ["mean", "p99"].map(|metric| ErrorSummary::of(residuals, metric, &held_out));
     json!({"schema": 2, "profile": path.to_string_lossy(),
            "picture": drawn.map(Path::to_string_lossy), "run": folder.to_string_lossy(),
            "residuals": rows,
-           "categories": CATEGORIES.map(of),
+           "categories": FitCategory::ALL.map(of),
            "held_out_mean_latency_error": known(mean, mean.average),
            "held_out_mean_latency_error_worst": known(mean, mean.worst),
            "held_out_p99_error": known(p99, p99.average),
@@ -199,7 +187,7 @@ fn print_categories(residuals: &[Residual], own: [ErrorSummary; 2]) {
         0 => "-".to_owned(),
         _ => format!("{:.1} % ({:.1} %)", off.average * 100.0, off.worst * 100.0),
     };
-    for category in CATEGORIES {
+    for category in FitCategory::ALL {
         let [mean, p99] =
             ["mean", "p99"].map(|metric| ErrorSummary::of(residuals, metric, &[category]));
         if mean.count > 0 {

@@ -41,7 +41,7 @@ pub fn watcher(kind: ProgressKind) -> Box<dyn Watcher> {
         ProgressKind::Plain => false,
         ProgressKind::None => return Box::new(Silent),
     };
-    if bar { Box::new(Bar::new()) } else { Box::new(Plain::default()) }
+    Box::new(Shown::new(bar))
 }
 
 /// Progress through things that take about the same time each.
@@ -184,146 +184,100 @@ impl Order {
     }
 }
 
-/// Plain lines.
-#[derive(Default)]
-struct Plain {
-    order: Order,
-    seconds_left: f64,
-    sums: Sums,
-    last_line: Option<Instant>,
-    prepared: u64,
-}
-
-impl Plain {
-    fn due(&mut self) -> bool {
-        let due = self.last_line.is_none_or(|last| last.elapsed() >= LINE_SPACING);
-        if due {
-            self.last_line = Some(Instant::now());
-        }
-        due
-    }
-}
-
-impl Watcher for Plain {
-    fn event(&mut self, event: &Event<'_>) {
-        match event {
-            Event::Started { plan, done, seconds, .. } => {
-                self.order = Order::of(plan);
-                self.seconds_left = *seconds;
-                let total = plan.trials.len();
-                let already =
-                    if *done > 0 { format!(", {done} already complete") } else { String::new() };
-                let trials = if total == 1 { "trial" } else { "trials" };
-                say!("{total} {trials}{already}, about {}", left(*seconds));
-                left_out(plan).iter().for_each(|line| say!("{line}"));
-            }
-            Event::Preparing { stack, done, of } => {
-                let percent = done.get() * 100 / of.get().max(1);
-                if percent >= self.prepared + 25 || *done == *of {
-                    self.prepared = percent;
-                    say!("preparing {stack}: {done} of {of}");
-                }
-            }
-            Event::TrialStarted { .. } => {
-                self.last_line = Some(Instant::now());
-            }
-            Event::Loading { done, of } => {
-                if self.due() {
-                    say!("  loading: {done} of {of} records");
-                }
-            }
-            Event::Interval { trial, progress } => {
-                if let Some(text) = self.sums.add(trial, &progress.summary)
-                    && self.due()
-                {
-                    let shown = left(self.seconds_left - progress.summary.end.as_secs_f64());
-                    say!("[{}] {} {text} {shown}", self.order.place(trial), name(trial));
-                }
-            }
-            Event::TrialEnded { trial, headline, seconds_left, .. } => {
-                self.seconds_left = *seconds_left;
-                say!(
-                    "[{}] {} {}: {headline}",
-                    self.order.place(trial),
-                    name(trial),
-                    trial.point_text()
-                );
-            }
-            Event::Note(note) => say!("  note: {}", plain(note)),
-        }
-    }
-}
-
-/// A bar over the estimated time.
-struct Bar {
-    bar: ProgressBar,
+/// Shows a run: a bar over the estimated time, or lines.
+struct Shown {
+    /// None: lines.
+    bar: Option<ProgressBar>,
     order: Order,
     /// Estimated time left after the current trial, and when that trial began.
     after: f64,
     began: Instant,
     sums: Sums,
+    /// When something was last shown between trials.
+    last: Instant,
 }
 
-impl Bar {
-    fn new() -> Self {
-        let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr_with_hz(8));
-        let style = ProgressStyle::with_template("{bar:16} {wide_msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
-        bar.set_style(style);
+impl Shown {
+    fn new(bar: bool) -> Self {
+        let bar = bar.then(|| {
+            let target = ProgressDrawTarget::stderr_with_hz(8);
+            let style = ProgressStyle::with_template("{bar:16} {wide_msg}")
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
+            ProgressBar::with_draw_target(Some(1), target).with_style(style)
+        });
+        let now = Instant::now();
         let (order, sums) = (Order::default(), Sums::default());
-        Self { bar, order, after: 0.0, began: Instant::now(), sums }
+        Self { bar, order, after: 0.0, began: now, sums, last: now }
     }
 
-    fn show(&self, text: &str) {
+    fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => say!("{text}"),
+        }
+    }
+
+    /// What is going on: next to the bar, or a line a second.
+    fn state(&mut self, text: &str) {
         let seconds = (self.after - self.began.elapsed().as_secs_f64()).max(0.0);
-        let length = self.bar.length().unwrap_or(1);
-        self.bar.set_position(length.saturating_sub((seconds * 10.0) as u64));
-        self.bar.set_message(format!("{}  {text}", left(seconds)));
+        if let Some(bar) = &self.bar {
+            let length = bar.length().unwrap_or(1);
+            bar.set_position(length.saturating_sub((seconds * 10.0) as u64));
+            bar.set_message(format!("{}  {text}", left(seconds)));
+        } else if self.last.elapsed() >= LINE_SPACING {
+            self.last = Instant::now();
+            say!("{text}, {}", left(seconds));
+        }
+    }
+
+    fn place(&self, trial: &Trial) -> String {
+        format!("[{}] {}", self.order.place(trial), name(trial))
     }
 }
 
-impl Watcher for Bar {
+impl Watcher for Shown {
     fn event(&mut self, event: &Event<'_>) {
         match event {
-            Event::Started { plan, seconds, .. } => {
+            Event::Started { plan, done, seconds, .. } => {
                 self.order = Order::of(plan);
-                self.after = *seconds;
-                left_out(plan).into_iter().for_each(|line| self.bar.println(line));
-                self.began = Instant::now();
-                self.bar.set_length((seconds * 10.0) as u64);
-                self.show("starting");
+                (self.after, self.began) = (*seconds, Instant::now());
+                let total = plan.trials.len();
+                let trials = if total == 1 { "trial" } else { "trials" };
+                let already = (*done > 0).then(|| format!(", {done} already complete"));
+                let already = already.unwrap_or_default();
+                self.line(&format!("{total} {trials}{already}, about {}", left(*seconds)));
+                left_out(plan).iter().for_each(|line| self.line(line));
+                if let Some(bar) = &self.bar {
+                    bar.set_length((seconds * 10.0) as u64);
+                }
             }
             Event::Preparing { stack, done, of } => {
-                self.show(&format!("preparing {stack}: {done} of {of}"));
+                self.state(&format!("preparing {stack}: {done} of {of}"));
             }
             Event::TrialStarted { trial } => {
-                self.show(&format!("{} {}", self.order.place(trial), name(trial)));
+                self.last = Instant::now();
+                self.state(&self.place(trial));
             }
-            Event::Loading { done, of } => self.show(&format!("loading {done} of {of} records")),
+            Event::Loading { done, of } => self.state(&format!("loading {done} of {of} records")),
             Event::Interval { trial, progress } => {
                 if let Some(text) = self.sums.add(trial, &progress.summary) {
-                    self.show(&format!("{} {} {text}", self.order.place(trial), name(trial)));
+                    self.state(&format!("{} {text}", self.place(trial)));
                 }
             }
             Event::TrialEnded { trial, headline, seconds_left, .. } => {
-                self.after = *seconds_left;
-                self.began = Instant::now();
-                self.bar.println(format!(
-                    "{:>6} {} {}: {headline}",
-                    self.order.place(trial),
-                    name(trial),
-                    trial.point_text()
-                ));
-                self.show("");
+                (self.after, self.began) = (*seconds_left, Instant::now());
+                self.line(&format!("{} {}: {headline}", self.place(trial), trial.point_text()));
             }
-            Event::Note(note) => self.bar.println(format!("  note: {}", plain(note))),
+            Event::Note(note) => self.line(&format!("  note: {}", plain(note))),
         }
     }
 }
 
-impl Drop for Bar {
+impl Drop for Shown {
     fn drop(&mut self) {
-        self.bar.finish_and_clear();
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
     }
 }
 

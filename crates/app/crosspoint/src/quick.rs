@@ -23,36 +23,18 @@ pub fn study_of(
     job: &JobArguments,
 ) -> Result<String, String> {
     let Descriptor { command, operations, .. } = *engine;
-    let foreign = |options: &[(&str, bool)]| {
-        let given = options.iter().find(|(_, given)| *given);
-        given.map(|(name, _)| format!("{command} jobs have no option --{name}"))
+    const BLOCK: &[&str] = &["rw", "bs", "iodepth", "rwmixread", "fdatasync", "size"];
+    const KEY_VALUE: &[&str] = &["value-size"];
+    const SQL: &[&str] = &["tables", "buffer-pool"];
+    const DATABASES: &[&str] = &["records", "workload", "memory", "durability", "option"];
+    let foreign: &[&[&str]] = match operations {
+        Operations::Block => &[KEY_VALUE, SQL, DATABASES],
+        Operations::Sql => &[BLOCK, KEY_VALUE],
+        Operations::KeyValue => &[BLOCK, SQL],
     };
-    let block = [
-        ("rw", job.rw.is_some()),
-        ("bs", job.bs.is_some()),
-        ("iodepth", job.iodepth.is_some()),
-        ("rwmixread", job.rwmixread.is_some()),
-        ("fdatasync", job.fdatasync.is_some()),
-        ("size", job.size.is_some()),
-    ];
-    let key_value = [("value-size", job.value_size.is_some())];
-    let sql = [("tables", job.tables.is_some()), ("buffer-pool", job.buffer_pool.is_some())];
-    let of_databases = [
-        ("records", job.records.is_some()),
-        ("workload", job.workload.is_some()),
-        ("memory", job.memory.is_some()),
-        ("durability", job.durability.is_some()),
-        ("option", !job.options.is_empty()),
-    ];
-    let wrong = match operations {
-        Operations::Block => {
-            foreign(&key_value).or_else(|| foreign(&sql)).or_else(|| foreign(&of_databases))
-        }
-        Operations::Sql => foreign(&block).or_else(|| foreign(&key_value)),
-        Operations::KeyValue => foreign(&block).or_else(|| foreign(&sql)),
-    };
-    if let Some(wrong) = wrong {
-        return Err(wrong);
+    let given = serde_json::to_value(job).map_err(|error| error.to_string())?;
+    if let Some(name) = foreign.iter().copied().flatten().find(|name| !given[**name].is_null()) {
+        return Err(format!("{command} jobs have no option --{name}"));
     }
     let mut text = format!("schema = 2\nname = {command:?}\n\n");
     stack(&mut text, operations, target.unwrap_or("."), job);
@@ -160,19 +142,8 @@ fn block_job(text: &mut String, job: &JobArguments) -> Result<(), String> {
 
 /// Converts db_bench's names: `readrandom` is `read_random`.
 fn ours(name: &str) -> &str {
-    match name {
-        "readrandom" => "read_random",
-        "readseq" => "read_seq",
-        "fillseq" => "fill_seq",
-        "fillrandom" => "fill_random",
-        "bulkload" => "bulk_load",
-        "readwhilewriting" => "read_while_writing",
-        "updaterandom" => "update_random",
-        "seekrandom" => "seek_random",
-        "deleterandom" => "delete_random",
-        "readwhilescanning" => "read_while_scanning",
-        other => other,
-    }
+    let same = |word: &&&str| word.replace('_', "") == name;
+    study::KvWorkload::WORDS.iter().find(same).unwrap_or(&name)
 }
 
 fn key_value_job(text: &mut String, job: &JobArguments) {

@@ -4,7 +4,6 @@
 
 use std::io::IsTerminal;
 
-use archive::output::{OutputError, Refusal};
 use report::ReportError;
 use runner::{RunnerError, StudyText};
 
@@ -19,38 +18,15 @@ pub enum Failure {
     Runner(Box<RunnerError>, Option<StudyText>),
     /// The report's template.
     Report(ReportError),
-    /// Writing a result to a file.
-    Write(OutputError),
     /// Writing a result.
     Output(String, std::io::Error),
     /// The input could not be read.
     Input(String, std::io::Error),
 }
 
-impl From<RunnerError> for Failure {
-    fn from(error: RunnerError) -> Self {
-        Self::Runner(Box::new(error), None)
-    }
-}
-
-impl From<stack::StackError> for Failure {
-    fn from(error: stack::StackError) -> Self {
-        RunnerError::from(error).into()
-    }
-}
-
-impl From<OutputError> for Failure {
-    fn from(error: OutputError) -> Self {
-        match error {
-            OutputError::Directory(error) => error.into(),
-            error => Self::Write(error),
-        }
-    }
-}
-
-impl From<archive::ArchiveError> for Failure {
-    fn from(error: archive::ArchiveError) -> Self {
-        RunnerError::Archive(error).into()
+impl<E: Into<RunnerError>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Runner(Box::new(error.into()), None)
     }
 }
 
@@ -72,21 +48,6 @@ impl Failure {
                      a new one from the run folder: crosspoint bundle RUN"
                 );
                 exit::NOT_KEPT
-            }
-            Self::Write(error) => {
-                let replaceable =
-                    matches!(error, OutputError::Refused { reason: Refusal::Exists, .. });
-                let next = match error {
-                    OutputError::Refused { reason, .. } => reason.next(),
-                    _ => "choose another file, in a directory that exists",
-                };
-                say!("error: {}\n  help: {next}", bounded(&error.to_string()));
-                match error {
-                    OutputError::Refused { .. } if !replaceable => {
-                        runner::ExitClass::Refused.into()
-                    }
-                    _ => exit::ENVIRONMENT,
-                }
             }
             Self::Output(path, error) => {
                 say!("error: cannot write {path}: {error}\n  help: choose another place with -o");

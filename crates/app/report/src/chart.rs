@@ -2,8 +2,11 @@
 //!
 //! Invariant: a line has one source.
 
+use analysis::Group;
 use serde::Serialize;
 use study::Source;
+
+use crate::hue::Hues;
 
 /// Charts of one kind at most.
 pub(crate) const CHARTS_MAX: usize = 24;
@@ -47,6 +50,14 @@ pub(crate) struct ChartLine {
     pub color: usize,
     /// `[x, y]`; curves add the queue depth and the 99th percentile: `[iops, p50, depth, p99]`.
     pub points: Vec<Vec<f64>>,
+}
+
+impl ChartLine {
+    /// A line of a group's stack.
+    pub fn of(hues: &Hues, group: &Group<'_>, label: String, points: Vec<Vec<f64>>) -> Self {
+        let (source, color) = (group.first.source, hues.get(&group.first.stack));
+        Self { label, source, color, points }
+    }
 }
 
 /// A chart over a parameter.

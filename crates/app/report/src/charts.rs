@@ -3,6 +3,7 @@
 //! Invariants: a series has one source; a spectrum ends where the samples end.
 
 use archive::Run;
+use indexmap::IndexMap;
 use stats::estimate::SAMPLES_BEYOND_MIN;
 use workload::OpClass;
 
@@ -11,6 +12,7 @@ use crate::hue::Hues;
 use crate::sql_charts::{phases, races, sql_sweeps};
 use crate::sweeps::sweeps;
 use crate::words::clients_word;
+use crate::words::experiment_title;
 use analysis::knee::{Load, THREADS, curves};
 use analysis::{Group, Ops, depth_of, groups, is_sql};
 
@@ -102,39 +104,27 @@ fn plural(class: OpClass) -> &'static str {
 
 /// The deepest group of each stack and engine with operations of a class.
 fn last_points<'a, 'b>(groups: &[&'a Group<'b>], ops: Ops) -> Vec<&'a Group<'b>> {
-    let mut last: Vec<&'a Group<'b>> = Vec::new();
-    for group in groups.iter().copied().filter(|group| group.classes().contains(&ops)) {
-        let same = |other: &&'a Group<'b>| {
-            other.first.stack == group.first.stack && other.first.engine == group.first.engine
-        };
-        match last.iter().position(same) {
-            Some(place) => last[place] = group,
-            None => last.push(group),
-        }
-    }
-    last
+    let with = groups.iter().copied().filter(|group| group.classes().contains(&ops));
+    let last = with.map(|group| ((&group.first.stack, &group.first.engine), group));
+    last.collect::<IndexMap<_, _>>().into_values().collect()
 }
 
 /// Latency over rate: a chart an experiment and kind of operations, a line a stack and way of raising the
 /// load.
 fn curve_charts(run: &Run, hues: &Hues) -> (Vec<Chart>, usize) {
-    let mut charts: Vec<(String, Chart)> = Vec::new();
+    let mut charts: IndexMap<String, Chart> = IndexMap::new();
     let mut left_out = 0;
     for curve in curves(run).iter().filter(|curve| curve.points.len() > 1) {
         let group = &curve.points[0].group;
-        let experiment = run.study.experiment.iter().find(|one| one.name == group.first.experiment);
-        let title = experiment.map_or(group.first.experiment.as_str(), |one| {
-            if one.title.is_empty() { one.name.as_str() } else { one.title.as_str() }
-        });
+        let title = experiment_title(group);
         let others: Vec<String> = ["block_size", "read_share", "clients", "pattern"]
             .iter()
             .filter_map(|name| group.first.point.get(*name).cloned())
             .collect();
         // Offered load and queue depth of one shape belong into one picture.
         let key = format!("{title} {}", others.join(" "));
-        let place = charts.iter().position(|(other, _)| *other == key);
-        let full = match place {
-            Some(place) => charts[place].1.lines.len() >= LINES_MAX,
+        let full = match charts.get(&key) {
+            Some(chart) => chart.lines.len() >= LINES_MAX,
             None => charts.len() >= CHARTS_MAX,
         };
         if full {
@@ -155,21 +145,13 @@ fn curve_charts(run: &Run, hues: &Hues) -> (Vec<Chart>, usize) {
             };
             Some(vec![point.rate.value, p50 / 1e3, mark, p99 / 1e3])
         });
-        let line = ChartLine {
-            label: label(group) + if curve.load == Load::Offered { ", offered load" } else { "" },
-            source: group.first.source,
-            color: hues.get(&group.first.stack),
-            points: points.collect(),
-        };
-        match place {
-            Some(place) => charts[place].1.lines.push(line),
-            None => {
-                let title = format!("{title} ({})", others.join(", "));
-                charts.push((key, Chart { title, lines: vec![line] }));
-            }
-        }
+        let offered = if curve.load == Load::Offered { ", offered load" } else { "" };
+        let line = ChartLine::of(hues, group, label(group) + offered, points.collect());
+        let title = || format!("{title} ({})", others.join(", "));
+        let begun = || Chart { title: title(), lines: Vec::new() };
+        charts.entry(key).or_insert_with(begun).lines.push(line);
     }
-    (charts.into_iter().map(|(_, chart)| chart).collect(), left_out)
+    (charts.into_values().collect(), left_out)
 }
 
 /// `[1 / (1 - p), microseconds]` up to the last percentile that the samples support.
@@ -185,12 +167,7 @@ fn spectrum(hues: &Hues, group: &Group<'_>, class: OpClass) -> ChartLine {
         let value = latency.value_at_quantile(1.0 - 1.0 / one_in);
         points.push(vec![one_in, value as f64 / 1e3]);
     }
-    ChartLine {
-        label: label(group),
-        source: group.first.source,
-        color: hues.get(&group.first.stack),
-        points,
-    }
+    ChartLine::of(hues, group, label(group), points)
 }
 
 /// One chart per counter that is ever above zero, one line per group.
@@ -203,12 +180,7 @@ fn inside(hues: &Hues, title: &str, groups: &[&Group<'_>]) -> Vec<Chart> {
         let points: Vec<Vec<f64>> = samples
             .filter_map(|sample| Some(vec![sample.at_ns as f64 / 1e9, *sample.values.get(name)?]))
             .collect();
-        (!points.is_empty()).then(|| ChartLine {
-            label: label(group),
-            source: group.first.source,
-            color: hues.get(&group.first.stack),
-            points,
-        })
+        (!points.is_empty()).then(|| ChartLine::of(hues, group, label(group), points))
     };
     let chart = |name: &String| Chart {
         title: format!("{title}: {name}"),
@@ -227,10 +199,5 @@ fn series(hues: &Hues, group: &Group<'_>, class: OpClass) -> ChartLine {
             vec![interval.end.as_secs_f64(), ops / interval.seconds()]
         })
         .collect();
-    ChartLine {
-        label: label(group),
-        source: group.first.source,
-        color: hues.get(&group.first.stack),
-        points,
-    }
+    ChartLine::of(hues, group, label(group), points)
 }

@@ -13,8 +13,6 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::Type;
 use serde_json::{Map, Value};
 
-use crate::table::quote;
-
 /// Rows of a group of a Parquet file.
 const GROUP_ROWS: usize = 100_000;
 
@@ -140,6 +138,19 @@ fn write_column(
     Ok(())
 }
 
+/// Quotes a text cell. Spreadsheets take some first characters for a formula; an apostrophe prevents that.
+fn quote(cell: &str) -> String {
+    let cell = &cell.replace(|c: char| c.is_control() && c != '\n', " ");
+    let formula =
+        cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<f64>().is_err();
+    let cell = &if formula { format!("'{cell}") } else { cell.to_owned() };
+    if cell.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_owned()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,5 +193,23 @@ mod tests {
         assert!((rows[1].get_double(1).unwrap() + 2.0).abs() < 1e-12);
         assert!(rows[2].get_double(1).is_err(), "there is none");
         assert_eq!((rows[0].get_long(2).unwrap(), rows[2].get_bool(3).unwrap()), (7, true));
+    }
+
+    /// A study's title must not run as a formula of whoever opens its figures, nor steer a terminal.
+    #[test]
+    fn cells_are_text_whatever_they_begin_with() {
+        assert_eq!(quote("=cmd|' /C calc'!A1"), "'=cmd|' /C calc'!A1");
+        assert_eq!(quote("+1+1"), "'+1+1");
+        assert_eq!(quote("@SUM(A1)"), "'@SUM(A1)");
+        assert_eq!(quote("-3.5"), "-3.5");
+        assert_eq!(quote("a\u{1b}[2Jb"), "a [2Jb");
+        assert_eq!(quote("a,\"b\""), "\"a,\"\"b\"\"\"");
+    }
+
+    #[test]
+    fn cells_with_commas_are_quoted() {
+        assert_eq!(quote("a,b"), "\"a,b\"");
+        assert_eq!(quote("say \"x\""), "\"say \"\"x\"\"\"");
+        assert_eq!(quote("plain"), "plain");
     }
 }

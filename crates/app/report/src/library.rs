@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use analysis::trend::Trend;
 use analysis::unit_text;
+use indexmap::IndexMap;
 use minijinja::value::Serde;
 use minijinja::{Environment, context};
 use serde::Serialize;
@@ -36,19 +37,14 @@ pub struct Listed {
     pub trials: String,
 }
 
-/// Kinds of pages.
-enum Of<'a> {
-    Runs(&'a [Listed]),
-    Study(&'a [Trend]),
-    Run,
-}
-
 /// The list of runs.
 ///
 /// # Errors
 /// [`ReportError`] when the template fails.
 pub fn library_page(folder: &str, runs: &[Listed]) -> Result<String, ReportError> {
-    made(folder, &Of::Runs(runs))
+    let goes_on = runs.iter().any(|one| one.state == "running");
+    let studies = studies_of(runs);
+    made(folder, "", context! { runs => Serde(runs), studies => Serde(&studies), goes_on })
 }
 
 /// How the figures of one study went from run to run.
@@ -56,7 +52,9 @@ pub fn library_page(folder: &str, runs: &[Listed]) -> Result<String, ReportError
 /// # Errors
 /// [`ReportError`] when the template fails.
 pub fn trend_page(study: &str, trends: &[Trend]) -> Result<String, ReportError> {
-    made(study, &Of::Study(trends))
+    let left = trends.len().saturating_sub(TRENDS_MAX);
+    let views: Vec<_> = trends.iter().take(TRENDS_MAX).map(view).collect();
+    made(study, "", context! { trends => Serde(&views), left })
 }
 
 /// A run in progress, updated by its script.
@@ -64,7 +62,7 @@ pub fn trend_page(study: &str, trends: &[Trend]) -> Result<String, ReportError> 
 /// # Errors
 /// [`ReportError`] if the template fails.
 pub fn follow_page(run: &str) -> Result<String, ReportError> {
-    made(run, &Of::Run)
+    made(run, FOLLOW, context! {})
 }
 
 /// Lines that a page draws.
@@ -80,51 +78,25 @@ struct TrendView {
     picture: String,
 }
 
-fn made(title: &str, of: &Of<'_>) -> Result<String, ReportError> {
-    let failed = |error: minijinja::Error| ReportError::of(&error);
-    let script = if matches!(of, Of::Run) { FOLLOW } else { "" };
+fn made(title: &str, script: &str, own: minijinja::Value) -> Result<String, ReportError> {
     let policy = format!(
         "default-src 'none'; style-src '{}'; script-src '{}'; connect-src 'self'; base-uri 'none'; \
          form-action 'none'",
         policy_hash(STYLE),
         policy_hash(script)
     );
-    let (mut runs, mut studies, mut trends, mut left) = (None, Vec::new(), None, 0);
-    match of {
-        Of::Runs(all) => {
-            studies = studies_of(all);
-            runs = Some(*all);
-        }
-        Of::Study(all) => {
-            left = all.len().saturating_sub(TRENDS_MAX);
-            trends = Some(all.iter().take(TRENDS_MAX).map(view).collect::<Vec<_>>());
-        }
-        Of::Run => {}
-    }
-    let mut environment = Environment::new();
-    environment.add_template("library.html", TEMPLATE).map_err(failed)?;
-    environment
-        .get_template("library.html")
-        .map_err(failed)?
-        .render(context! {
-            policy, title, style => STYLE, script, left,
-            runs => Serde(&runs), studies => Serde(&studies), trends => Serde(&trends),
-            goes_on => runs.is_some_and(|all| all.iter().any(|one| one.state == "running")),
-        })
-        .map_err(failed)
+    let all = context! { policy, title, style => STYLE, script, ..own };
+    Ok(Environment::new().render_named_str("library.html", TEMPLATE, all)?)
 }
 
 /// Studies with more than one run, each with its number of runs.
 fn studies_of(runs: &[Listed]) -> Vec<(String, usize)> {
-    let mut all: Vec<(String, usize)> = Vec::new();
+    let mut all: IndexMap<&str, usize> = IndexMap::new();
     for run in runs.iter().filter(|run| !run.study.is_empty()) {
-        match all.iter_mut().find(|(name, _)| *name == run.study) {
-            Some((_, count)) => *count += 1,
-            None => all.push((run.study.clone(), 1)),
-        }
+        *all.entry(&run.study).or_default() += 1;
     }
-    all.retain(|(_, count)| *count > 1);
-    all
+    let several = all.into_iter().filter(|(_, count)| *count > 1);
+    several.map(|(name, count)| (name.to_owned(), count)).collect()
 }
 
 /// Height of a picture, pixels.

@@ -40,13 +40,7 @@ use analysis::{Figure, figures, unit_text};
 /// The page could not be rendered; the template's message.
 #[derive(Debug, thiserror::Error)]
 #[error("report: {0}")]
-pub struct ReportError(String);
-
-impl ReportError {
-    pub(crate) fn of(error: &dyn std::fmt::Display) -> Self {
-        Self(error.to_string())
-    }
-}
+pub struct ReportError(#[from] minijinja::Error);
 
 const TEMPLATE: &str = include_str!("../assets/report.html");
 const STYLE: &str = include_str!("../assets/report.css");
@@ -165,7 +159,6 @@ struct Row<'a> {
 /// # Errors
 /// [`ReportError`] if the template fails.
 pub fn html(runs: &[Run]) -> Result<String, ReportError> {
-    let failed = ReportError::of;
     let figures = figures(runs);
     let rows: Vec<Row<'_>> = bounds::rows(&figures)
         .into_iter()
@@ -180,7 +173,7 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
         .collect();
     let mut drawn: Vec<Charts> = runs.iter().map(charts).collect();
     let not_drawn = bounds::fit(&mut drawn);
-    let data = serde_json::to_string(&drawn).map_err(|error| failed(&error))?;
+    let data = serde_json::to_string(&drawn).expect("invariant: plain data is JSON");
     // `<` cannot appear in a script element's text, or it could end it.
     let data = data.replace('<', "\\u003c");
     let style = format!("{UPLOT_STYLE}\n{STYLE}");
@@ -196,17 +189,13 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
     let overview = Overview::of(&views, compared.as_ref().and_then(|one| one.sentence()));
     let repeats = views.iter().any(|one| !one.places.is_empty());
     let sql = views.iter().any(|one| one.cliffs.is_some());
-    let mut environment = Environment::new();
-    environment.add_template("report.html", TEMPLATE).map_err(|error| failed(&error))?;
-    let template = environment.get_template("report.html").map_err(|error| failed(&error))?;
-    template
-        .render(context! {
-            policy, style, library, script => SCRIPT, data, repeats, sql,
-            overview => Serde(&overview),
-            rows => Serde(&rows), runs => Serde(&views), compared => Serde(&compared), not_drawn,
-            figures_left => figures.len() - rows.len()
-        })
-        .map_err(|error| failed(&error))
+    let all = context! {
+        policy, style, library, script => SCRIPT, data, repeats, sql,
+        overview => Serde(&overview),
+        rows => Serde(&rows), runs => Serde(&views), compared => Serde(&compared), not_drawn,
+        figures_left => figures.len() - rows.len()
+    };
+    Ok(Environment::new().render_named_str("report.html", TEMPLATE, all)?)
 }
 
 /// The head of a page with several runs.

@@ -134,64 +134,53 @@ fn draw(svg: &mut String, bar: &Bar<'_>, top: f64, scale: &Scale) {
     for (part, time) in &bar.time.parts {
         let to = from + time.get() as f64;
         let (x, width) = (scale.at(from), scale.at(to) - scale.at(from));
+        let (class, label) = drawn(*part);
         let _ = write!(
             svg,
             "<rect class=\"part {} h{} {}\" x=\"{x:.2}%\" y=\"{:.0}\" width=\"{width:.2}%\" height=\"{BAR}\">\
              <title>{}: {time}</title></rect>",
-            class(*part),
+            class,
             bar.hue,
             bar.source.word(),
             top + 35.0,
             escape(part.words()),
         );
         // A label if it fits, also on a phone.
-        if width > label(*part).len() as f64 * LETTER + 2.0 {
+        if width > label.len() as f64 * LETTER + 2.0 {
             let _ = write!(
                 svg,
                 "<text class=\"inside {}\" x=\"{:.2}%\" dx=\"5\" y=\"{:.0}\">{}</text>",
-                class(*part),
+                class,
                 x,
                 top + 48.0,
-                escape(label(*part))
+                escape(label)
             );
         }
         from = to;
     }
 }
 
-/// Of the style sheet.
-const fn class(part: Part) -> &'static str {
+/// Class of the style sheet, and a label short enough for a bar.
+const fn drawn(part: Part) -> (&'static str, &'static str) {
     match part {
-        Part::Cpu | Part::Selects | Part::Memtable | Part::BlockReadsBesides => "host-1",
-        Part::HostPath | Part::Changes | Part::OtherWriters | Part::RunQueue => "host-2",
-        Part::Rest | Part::Locks => "host-3",
-        Part::DriveReads | Part::Drive | Part::DriveAndLayers | Part::BlockReads => "drive-1",
-        Part::DriveWrites => "drive-2",
-        Part::DriveFlushes | Part::Stalls => "drive-3",
-        Part::Commit | Part::Log => "drive-1",
-    }
-}
-
-/// A label short enough for a bar.
-const fn label(part: Part) -> &'static str {
-    match part {
-        Part::Cpu => "CPU",
-        Part::RunQueue => "run queue",
-        Part::Locks => "locks",
-        Part::HostPath => "host's path",
-        Part::DriveReads => "reads",
-        Part::DriveWrites => "writes",
-        Part::DriveFlushes => "flushes",
-        Part::Drive => "drive",
-        Part::DriveAndLayers => "drive and layers",
-        Part::Selects => "selects",
-        Part::Changes => "changes",
-        Part::Commit => "commit",
-        Part::BlockReads | Part::BlockReadsBesides => "block reads",
-        Part::Log => "log",
-        Part::Memtable => "memtable",
-        Part::Stalls => "held up",
-        Part::OtherWriters => "other writers",
-        Part::Rest => "engine and kernel",
+        Part::Cpu => ("host-1", "CPU"),
+        Part::RunQueue => ("host-2", "run queue"),
+        Part::Locks => ("host-3", "locks"),
+        Part::HostPath => ("host-2", "host's path"),
+        Part::DriveReads => ("drive-1", "reads"),
+        Part::DriveWrites => ("drive-2", "writes"),
+        Part::DriveFlushes => ("drive-3", "flushes"),
+        Part::Drive => ("drive-1", "drive"),
+        Part::DriveAndLayers => ("drive-1", "drive and layers"),
+        Part::Selects => ("host-1", "selects"),
+        Part::Changes => ("host-2", "changes"),
+        Part::Commit => ("drive-1", "commit"),
+        Part::BlockReads => ("drive-1", "block reads"),
+        Part::BlockReadsBesides => ("host-1", "block reads"),
+        Part::Log => ("drive-1", "log"),
+        Part::Memtable => ("host-1", "memtable"),
+        Part::Stalls => ("drive-3", "held up"),
+        Part::OtherWriters => ("host-2", "other writers"),
+        Part::Rest => ("host-3", "engine and kernel"),
     }
 }

@@ -5,6 +5,7 @@
 
 use analysis::comparing::{ClaimView, LineView, PlaceView, RowView};
 use analysis::verdict::Lies;
+use indexmap::IndexMap;
 use serde::Serialize;
 
 /// A table and its claims.
@@ -59,12 +60,9 @@ pub(crate) fn place_tables(places: Vec<PlaceView>) -> Vec<PlaceTable> {
             _ => (one.place.clone(), None),
         })
         .collect();
-    let mut out: Vec<(String, Vec<Printed>, Vec<ClaimRow>)> = Vec::new();
+    let mut out: IndexMap<String, (Vec<Printed>, Vec<ClaimRow>)> = IndexMap::new();
     for ((table, row), place) in names.into_iter().zip(places) {
-        let at = out.iter().position(|(other, ..)| *other == table).unwrap_or_else(|| {
-            out.push((table, Vec::new(), Vec::new()));
-            out.len() - 1
-        });
+        let (rows, claims) = out.entry(table).or_default();
         let printed = place.rows.into_iter().map(|view| {
             let of_engine = view.what.split(',').next().unwrap_or_default();
             let row = match &row {
@@ -73,11 +71,11 @@ pub(crate) fn place_tables(places: Vec<PlaceView>) -> Vec<PlaceTable> {
             };
             Printed { row, view }
         });
-        out[at].1.extend(printed);
-        out[at].2.extend(place.claims.into_iter().map(claim_row));
+        rows.extend(printed);
+        claims.extend(place.claims.into_iter().map(claim_row));
     }
     out.into_iter()
-        .map(|(place, printed, claims)| {
+        .map(|(place, (printed, claims))| {
             let pivot = (!printed.is_empty()).then(|| pivot(&printed));
             PlaceTable { place, pivot, claims }
         })

@@ -3,6 +3,7 @@
 //! Invariant: cliffs are drawn at the time at which they were found.
 
 use archive::{Run, TrialRecord};
+use indexmap::IndexMap;
 use workload::OpClass;
 
 use crate::chart::{Chart, ChartLine, Sweep, short};
@@ -27,28 +28,18 @@ pub(crate) fn sql_sweeps(hues: &Hues, title: &str, groups: &[&Group<'_>]) -> Vec
         groups.iter().copied().filter(|group| is_sql(group.first)).collect();
     let mut out = Vec::new();
     for (name, words) in SWEPT {
-        let mut lines: Vec<(String, ChartLine)> = Vec::new();
+        let mut lines: IndexMap<String, ChartLine> = IndexMap::new();
         for group in &groups {
             let Some(x) = value_of(group, name) else { continue };
             let Some(rate) = group.rate(Ops::Only(OpClass::Transaction)) else { continue };
             let words = other_words(group, &groups, name);
             let label = format!("{}{words}", short(group.stack_title()));
             let point = vec![x, rate.value];
-            match lines.iter_mut().find(|(other, _)| *other == label) {
-                Some((_, line)) => line.points.push(point),
-                None => lines.push((
-                    label.clone(),
-                    ChartLine {
-                        label,
-                        source: group.first.source,
-                        color: hues.get(&group.first.stack),
-                        points: vec![point],
-                    },
-                )),
-            }
+            let begun = || ChartLine::of(hues, group, label.clone(), Vec::new());
+            lines.entry(label.clone()).or_insert_with(begun).points.push(point);
         }
-        lines.retain(|(_, line)| line.points.len() > 1);
-        for (_, line) in &mut lines {
+        lines.retain(|_, line| line.points.len() > 1);
+        for line in lines.values_mut() {
             line.points.sort_by(|a, b| a[0].total_cmp(&b[0]));
         }
         if !lines.is_empty() {
@@ -58,7 +49,7 @@ pub(crate) fn sql_sweeps(hues: &Hues, title: &str, groups: &[&Group<'_>]) -> Vec
                 y: "transactions/s",
                 xlog: true,
                 ylog: false,
-                lines: lines.into_iter().map(|(_, line)| line).collect(),
+                lines: lines.into_values().collect(),
             });
         }
     }
@@ -147,7 +138,7 @@ fn time_by_class(trial: &TrialRecord) -> Chart {
 
 /// Queries per second of the stacks of each race, over the same time.
 pub(crate) fn races(run: &Run, hues: &Hues) -> Vec<Chart> {
-    let mut charts: Vec<(String, Chart)> = Vec::new();
+    let mut charts: IndexMap<String, Chart> = IndexMap::new();
     for trial in run.trials.iter().filter(|trial| trial.point.contains_key("race") && is_sql(trial))
     {
         let place = run.header.stacks.iter().position(|stack| stack.name == trial.stack);
@@ -169,16 +160,10 @@ pub(crate) fn races(run: &Run, hues: &Hues) -> Vec<Chart> {
             points: intervals.map(point).collect(),
         };
         let key = format!("{} {:?} {}", trial.experiment, trial.point, trial.repetition);
-        match charts.iter_mut().find(|(other, _)| *other == key) {
-            Some((_, chart)) => chart.lines.push(line),
-            None => {
-                let title = format!(
-                    "{}: queries per second until done, race {}",
-                    trial.experiment, trial.repetition
-                );
-                charts.push((key, Chart { title, lines: vec![line] }));
-            }
-        }
+        let (experiment, race) = (&trial.experiment, trial.repetition);
+        let title = || format!("{experiment}: queries per second until done, race {race}");
+        let begun = || Chart { title: title(), lines: Vec::new() };
+        charts.entry(key).or_insert_with(begun).lines.push(line);
     }
-    charts.into_iter().map(|(_, chart)| chart).collect()
+    charts.into_values().collect()
 }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use indexmap::IndexMap;
 use stats::estimate::{Estimate, TooFew};
 use units::{Bytes, Share};
 use workload::OpClass;
@@ -132,13 +133,12 @@ fn sweep(
     measure: &Measure,
 ) -> Option<Sweep> {
     let mut beyond = HashSet::new();
-    let mut lines: Vec<ChartLine> = Vec::new();
-    let mut places = HashMap::new();
+    let mut lines: IndexMap<String, ChartLine> = IndexMap::new();
     let differing = differing(groups, axis.name);
     for group in groups {
         let others = other_parameters(&differing, group);
         let label = format!("{}{others}", short(group.stack_title()));
-        if lines.len() >= LINES_MAX && !places.contains_key(&label) {
+        if lines.len() >= LINES_MAX && !lines.contains_key(&label) {
             beyond.insert(label);
             continue;
         }
@@ -149,18 +149,10 @@ fn sweep(
         if axis.log && x <= 0.0 || measure.y == "latency" && y <= 0.0 {
             continue;
         }
-        let place = *places.entry(label.clone()).or_insert(lines.len());
-        match lines.get_mut(place) {
-            Some(line) => line.points.push(vec![x, y]),
-            None => lines.push(ChartLine {
-                label,
-                source: group.first.source,
-                color: hues.get(&group.first.stack),
-                points: vec![vec![x, y]],
-            }),
-        }
+        let begun = || ChartLine::of(hues, group, label.clone(), Vec::new());
+        lines.entry(label.clone()).or_insert_with(begun).points.push(vec![x, y]);
     }
-    lines.retain(|line| line.points.len() >= VALUES_MIN);
+    lines.retain(|_, line| line.points.len() >= VALUES_MIN);
     *left_out += beyond.len();
     (!lines.is_empty()).then(|| Sweep {
         title: format!("{title}: {what}{}", measure.suffix),
@@ -168,7 +160,7 @@ fn sweep(
         y: measure.y,
         xlog: axis.log,
         ylog: measure.y == "latency",
-        lines,
+        lines: lines.into_values().collect(),
     })
 }
 

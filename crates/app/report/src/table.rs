@@ -6,10 +6,13 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+use analysis::table::{Cells, Table, figure_table};
 use analysis::{Figure, figures, unit_text};
 use archive::Run;
 use study::Source;
 use units::{Nanos, human_count};
+
+use crate::columns::columns_csv;
 
 /// `name=value` pairs of a point, in one line.
 pub(crate) fn point_text(figure: &Figure) -> String {
@@ -142,72 +145,14 @@ const SUMMED: [(&str, &str); 8] = [
 /// Comma-separated values (RFC 4180), the point as one column.
 #[must_use]
 pub fn csv(figures: &[Figure]) -> String {
-    let mut out = String::from(
-        "study,stack,engine,workload,point,metric,unit,value,lo,hi,n,source,run,citation,validation,\
-         partial,job,interval,at_least\n",
-    );
-    for figure in figures {
-        let number = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
-        let cells = [
-            figure.study.clone(),
-            figure.stack.clone(),
-            figure.engine.clone(),
-            figure.workload.clone(),
-            point_text(figure),
-            figure.metric.to_string(),
-            figure.unit.to_string(),
-            figure.value.to_string(),
-            number(figure.lo),
-            number(figure.hi),
-            figure.n.to_string(),
-            figure.source.to_string(),
-            figure.run.clone(),
-            figure.citation.clone().unwrap_or_default(),
-            figure.validation.clone().unwrap_or_default(),
-            figure.partial.to_string(),
-            figure.job.clone().unwrap_or_default(),
-            figure.interval.unwrap_or_default().to_owned(),
-            figure.at_least.to_string(),
-        ];
-        let quoted: Vec<String> = cells.iter().map(|cell| quote(cell)).collect();
-        out.push_str(&quoted.join(","));
-        out.push('\n');
-    }
-    out
-}
-
-/// Quotes a text cell. Spreadsheets take some first characters for a formula; an apostrophe prevents that.
-pub(crate) fn quote(cell: &str) -> String {
-    let cell = &cell.replace(|c: char| c.is_control() && c != '\n', " ");
-    let formula =
-        cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<f64>().is_err();
-    let cell = &if formula { format!("'{cell}") } else { cell.to_owned() };
-    if cell.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", cell.replace('"', "\"\""))
-    } else {
-        cell.to_owned()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A study's title must not run as a formula of whoever opens its figures, nor steer a terminal.
-    #[test]
-    fn cells_are_text_whatever_they_begin_with() {
-        assert_eq!(quote("=cmd|' /C calc'!A1"), "'=cmd|' /C calc'!A1");
-        assert_eq!(quote("+1+1"), "'+1+1");
-        assert_eq!(quote("@SUM(A1)"), "'@SUM(A1)");
-        assert_eq!(quote("-3.5"), "-3.5");
-        assert_eq!(quote("a\u{1b}[2Jb"), "a [2Jb");
-        assert_eq!(quote("a,\"b\""), "\"a,\"\"b\"\"\"");
-    }
-
-    #[test]
-    fn cells_with_commas_are_quoted() {
-        assert_eq!(quote("a,b"), "\"a,b\"");
-        assert_eq!(quote("say \"x\""), "\"say \"\"x\"\"\"");
-        assert_eq!(quote("plain"), "plain");
-    }
+    const COLUMNS: &str = "study stack engine workload point metric unit value lo hi n source run citation \
+                           validation partial job interval at_least";
+    let mut table = figure_table(figures);
+    let mut take = |name| {
+        let place = table.columns.iter().position(|(column, _)| *column == name);
+        let (name, cells) = table.columns.swap_remove(place.expect("invariant: a column"));
+        let points = || figures.iter().map(|one| Some(point_text(one))).collect();
+        (name, if name == "point" { Cells::Text(points()) } else { cells })
+    };
+    columns_csv(&Table { columns: COLUMNS.split(' ').map(&mut take).collect() })
 }

@@ -15,7 +15,7 @@ use stack::{StackError, check_directory, is_loop_over};
 use stats::Served;
 
 /// A disk that is attached.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Disk {
     /// The process that serves it.

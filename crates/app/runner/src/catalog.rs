@@ -11,30 +11,18 @@ use sim::HostModel;
 
 use crate::RunnerError;
 
-const STUDIES: &[(&str, &str)] = &[
-    ("quickstart", include_str!("../../../../studies/quickstart.toml")),
-    ("device-table", include_str!("../../../../studies/device-table.toml")),
-    ("iops-latency", include_str!("../../../../studies/iops-latency.toml")),
-    ("mixed-sweep", include_str!("../../../../studies/mixed-sweep.toml")),
-    ("act-ratings", include_str!("../../../../studies/act-ratings.toml")),
-    ("database-io", include_str!("../../../../studies/database-io.toml")),
-    ("noise", include_str!("../../../../studies/noise.toml")),
-    ("device-fit", include_str!("../../../../studies/device-fit.toml")),
-    ("icpads-3dxpoint", include_str!("../../../../studies/icpads-3dxpoint.toml")),
-    ("anandtech-optane", include_str!("../../../../studies/anandtech-optane.toml")),
-    ("circuitblvd-nvmeof", include_str!("../../../../studies/circuitblvd-nvmeof.toml")),
-    ("rocksdb-overwrite", include_str!("../../../../studies/rocksdb-overwrite.toml")),
-    ("live-mariadb", include_str!("../../../../studies/live-mariadb.toml")),
-    ("live-rocksdb", include_str!("../../../../studies/live-rocksdb.toml")),
-    ("live-databases", include_str!("../../../../studies/live-databases.toml")),
-    ("live-icpads-mysql", include_str!("../../../../studies/live-icpads-mysql.toml")),
-    ("live-nvmeof", include_str!("../../../../studies/live-nvmeof.toml")),
-    ("live-symas", include_str!("../../../../studies/live-symas.toml")),
-    ("icpads-mysql", include_str!("../../../../studies/icpads-mysql.toml")),
-    ("intel-cas-mysql", include_str!("../../../../studies/intel-cas-mysql.toml")),
-    ("symas-optane", include_str!("../../../../studies/symas-optane.toml")),
-    ("nvmeof-block", include_str!("../../../../studies/nvmeof-block.toml")),
-];
+macro_rules! studies {
+    ($($name:literal)*) => {
+        &[$(($name, include_str!(concat!("../../../../studies/", $name, ".toml")))),*]
+    };
+}
+
+const STUDIES: &[(&str, &str)] = studies! {
+    "quickstart" "device-table" "iops-latency" "mixed-sweep" "act-ratings" "database-io" "noise"
+    "device-fit" "icpads-3dxpoint" "anandtech-optane" "circuitblvd-nvmeof" "rocksdb-overwrite"
+    "live-mariadb" "live-rocksdb" "live-databases" "live-icpads-mysql" "live-nvmeof" "live-symas"
+    "icpads-mysql" "intel-cas-mysql" "symas-optane" "nvmeof-block"
+};
 
 /// The text of a study and its name in messages.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -94,20 +94,10 @@ impl<'a> RunContext<'a> {
 
     /// When the process of a trial is ended that does not end.
     pub fn waiting(&self, trial: &Trial, experiment: &Experiment) -> Waiting<'a> {
-        self.waiting_from(self.began, trial, experiment)
-    }
-
-    /// The same for a trial that began at `began`.
-    pub fn waiting_from(
-        &self,
-        began: Instant,
-        trial: &Trial,
-        experiment: &Experiment,
-    ) -> Waiting<'a> {
         let interval = Duration::from(trial.timeline.interval);
         Waiting {
             stop: self.options.stop,
-            deadline: deadline(trial, experiment, 0.0).saturating_sub(began.elapsed()),
+            deadline: deadline(trial, experiment, 0.0).saturating_sub(self.began.elapsed()),
             grace: STOP_GRACE.saturating_add(interval.saturating_mul(2)),
         }
     }

@@ -17,7 +17,6 @@ use stack::{
     Access, DeviceRates, Format, HeldDevice, Journal, StackError, Volume, WorkArea,
     direct_io_works, fill, free_space,
 };
-use stats::Served;
 use study::{DeviceName, FileSystem, Job, KvJob, Plan, Stack, Study, VirtualTime};
 use units::{Bytes, Seed};
 
@@ -224,43 +223,32 @@ impl<'a> Targets<'a> {
 
     /// Header records of all stacks.
     pub fn records(&self, study: &Study, seed: Seed) -> Vec<StackRecord> {
-        let record = |stack: &Stack| match self.model(stack) {
-            None if stack.attach => self.attached_record(stack),
-            Some(of) => predicted::stack_record(stack, of, study, seed),
-            None => {
-                let place = match &stack.device {
-                    // Devices of one stack are alike; the first represents them.
-                    DeviceName::Paths(paths) => PathBuf::from(&paths[0]),
-                    _ => self.directory(stack),
-                };
-                StackRecord {
-                    name: stack.name.clone(),
-                    title: if stack.title.is_empty() {
-                        stack.name.clone()
-                    } else {
-                        stack.title.clone()
-                    },
-                    device: stack.device.text(),
-                    storage: Some(StorageFacts::read(&place)),
-                    not_covered: None,
-                    ..StackRecord::default()
-                }
+        let record = |stack: &Stack| {
+            let model = self.model(stack);
+            let attached = || self.attachable.get(&stack.name).filter(|_| stack.attach);
+            let profile = model.map(|model| &model.profile).or_else(attached);
+            let place = match &stack.device {
+                // Devices of one stack are alike; the first represents them.
+                DeviceName::Paths(paths) => PathBuf::from(&paths[0]),
+                _ => self.directory(stack),
+            };
+            let names = [stack.title.as_str(), profile.map_or("", |profile| &profile.title)];
+            let title = names.into_iter().find(|name| !name.is_empty()).unwrap_or(&stack.name);
+            let record = StackRecord {
+                name: stack.name.clone(),
+                title: title.to_owned(),
+                device: stack.device.text(),
+                storage: (profile.is_none() && !stack.attach).then(|| StorageFacts::read(&place)),
+                not_covered: profile.map(|profile| profile.not_covered.clone()),
+                constants: profile.map(predicted::constants),
+                ..StackRecord::default()
+            };
+            match model {
+                Some(model) => predicted::stack_record(record, stack, model, study, seed),
+                None => record,
             }
         };
         study.stack.iter().map(record).collect()
-    }
-
-    fn attached_record(&self, stack: &Stack) -> StackRecord {
-        let profile = self.attachable.get(&stack.name);
-        let title = profile.map_or("", |profile| profile.title.as_str());
-        StackRecord {
-            name: stack.name.clone(),
-            title: if stack.title.is_empty() { title.to_owned() } else { stack.title.clone() },
-            device: stack.device.text(),
-            not_covered: profile.map(|profile| profile.not_covered.clone()),
-            constants: profile.map(predicted::constants),
-            ..StackRecord::default()
-        }
     }
 
     fn area(&mut self, stack: &Stack) -> Result<&WorkArea, RunnerError> {
@@ -323,21 +311,10 @@ impl<'a> Targets<'a> {
         Ok(path)
     }
 
-    /// Whether a stack's model is attached now.
-    pub fn is_emulated(&self, stack: &str) -> bool {
-        self.drives.of(stack).is_some()
-    }
-
     /// Begins or ends the preload of an attached `staged` model; other stacks are unaffected.
     pub fn stage(&mut self, stack: &Stack, staging: bool) -> Result<(), RunnerError> {
         let drive = self.drives.of(&stack.name).filter(|_| stack.staged);
         Ok(drive.map_or(Ok(()), |drive| drive.stage(staging))?)
-    }
-
-    /// Delivered times of an attached model in a trial; `None` for other stacks, or if nothing was counted (a
-    /// trial of one interval, or no answer).
-    pub fn served(&self, stack: &str) -> Option<Served> {
-        self.drives.served(stack)
     }
 
     /// The device of a stack's database volume, and its rate limits.

@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 use archive::ArchiveError;
-use archive::output::OutputError;
+use archive::output::{OutputError, Refusal};
 use stack::StackError;
 use study::StudyError;
 use thiserror::Error;
@@ -185,6 +185,9 @@ impl RunnerError {
             | Self::Faults { .. }
             | Self::NotThatStudy { .. }
             | Self::NothingToRun(_) => ExitClass::BadStudy,
+            Self::Output(OutputError::Refused { reason: Refusal::Exists, .. }) => {
+                ExitClass::Environment
+            }
             Self::Stack(StackError::Refused { .. })
             | Self::NotAttached { .. }
             | Self::Output(OutputError::Refused { .. })
@@ -258,7 +261,7 @@ impl RunnerError {
                 _ => "choose another directory".into(),
             },
             Self::Output(OutputError::Refused { reason, .. }) => reason.next().into(),
-            Self::Output(_) => "choose another file or directory".into(),
+            Self::Output(_) => "choose another file, in a directory that exists".into(),
             Self::OutputExists(path) => {
                 let path = path.display();
                 format!("choose another --out, or resume the run in it: crosspoint run --resume {path}")

@@ -2,7 +2,7 @@
 //!
 //! Invariants: a trial in the archive is never run again; on every way out the undo journal is played.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use archive::output::check_new_directory;
@@ -93,17 +93,9 @@ impl Resumed {
     ) -> Result<RunEnd, RunnerError> {
         let (study, stacks) = (self.folder.study.clone(), self.folder.header.stacks.clone());
         executor.check_resume(&study, &stacks)?;
-        let schedule = Schedule {
-            study: &study,
-            plan: &self.plan,
-            options,
-            archive: self.folder.write()?,
-            stacks,
-            failed_before: self.failed_before,
-            reached: self.reached,
-            together: BTreeMap::new(),
-            not_attached: Vec::new(),
-        };
+        let mut schedule =
+            Schedule::new((&study, &self.plan), options, self.folder.write()?, stacks);
+        (schedule.failed_before, schedule.reached) = (self.failed_before, self.reached);
         schedule.run(executor, watcher)
     }
 }
@@ -161,17 +153,8 @@ pub(crate) fn execute_on<'e>(
         left_out,
         sums: true,
     };
-    let schedule = Schedule {
-        study: &study,
-        plan: &plan,
-        options,
-        archive: RunWriter::create(&path, text, &study, &header)?,
-        stacks: header.stacks,
-        failed_before: false,
-        reached: Reached::default(),
-        together: BTreeMap::new(),
-        not_attached: Vec::new(),
-    };
+    let archive = RunWriter::create(&path, text, &study, &header)?;
+    let schedule = Schedule::new((&study, &plan), options, archive, header.stacks);
     schedule.run(executor.as_mut(), watcher)
 }
 

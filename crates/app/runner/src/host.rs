@@ -45,10 +45,10 @@ impl<'a> HostExecutor<'a> {
     /// processes'.
     fn add_served(&self, run: RunContext<'_>, stack: &str, result: &mut TrialResult) {
         // A simulated drive has its own record.
-        if !self.bench.targets.is_emulated(stack) {
+        if self.bench.targets.drives.of(stack).is_none() {
             return;
         }
-        result.served = self.bench.targets.served(stack);
+        result.served = self.bench.targets.drives.served(stack);
         let faulty = |own: &Stack| own.name == stack && own.faults.is_some();
         if run.study.stack.iter().any(faulty) {
             result.notes.push("with planned faults of the emulated drive".into());

@@ -237,26 +237,25 @@ pub(crate) fn constants(profile: &Profile) -> String {
     study::short_hash(&format!("{:?} {:?}", profile.capacity, profile.parameters))
 }
 
-/// Header record of a model stack.
-pub(crate) fn stack_record(stack: &Stack, of: &Modelled, study: &Study, seed: Seed) -> StackRecord {
-    let Modelled { profile, host } = of;
+/// Completes the header record of a model stack.
+pub(crate) fn stack_record(
+    record: StackRecord,
+    stack: &Stack,
+    of: &Modelled,
+    study: &Study,
+    seed: Seed,
+) -> StackRecord {
+    let host = of.host;
+    let cores = match stack.cores {
+        0 => String::new(),
+        cores => format!(", on {cores} cores (set by the study)"),
+    };
     StackRecord {
-        name: stack.name.clone(),
-        title: if stack.title.is_empty() { profile.title.clone() } else { stack.title.clone() },
-        device: stack.device.text(),
-        storage: None,
-        not_covered: Some(profile.not_covered.clone()),
-        constants: Some(constants(profile)),
-        host_model: Some(match stack.cores {
-            0 => format!("{} ({})", host.name, host.source),
-            cores => {
-                format!("{} ({}), on {cores} cores (set by the study)", host.name, host.source)
-            }
-        }),
+        host_model: Some(format!("{} ({}){cores}", host.name, host.source)),
         host_path: Some(host.name.to_owned()),
         host_times: host.times().to_vec(),
         host_cores: Some((host.cores, host.siblings)),
         checked: checked(stack, of, study, seed),
-        ..StackRecord::default()
+        ..record
     }
 }

@@ -94,7 +94,8 @@ fn run_together(
                 let (send, gate) = (send.clone(), &gate);
                 let mut request = request_of(*one, prepared, true);
                 request.parameters.journal = journal;
-                let waiting = run.waiting_from(Instant::now(), one.trial, one.experiment);
+                let waiting =
+                    RunContext { began: Instant::now(), ..run }.waiting(one.trial, one.experiment);
                 scope.spawn(move || {
                     let mut there = false;
                     let mut heard = |event| match event {

@@ -62,7 +62,28 @@ pub(crate) struct Schedule<'a> {
     pub not_attached: Vec<RunnerError>,
 }
 
-impl Schedule<'_> {
+impl<'a> Schedule<'a> {
+    pub fn new(
+        (study, plan): (&'a Study, &'a Plan),
+        options: &'a Options<'a>,
+        archive: RunWriter,
+        stacks: Vec<StackRecord>,
+    ) -> Self {
+        let (reached, together, not_attached) = Default::default();
+        let failed_before = false;
+        Self {
+            study,
+            plan,
+            options,
+            archive,
+            stacks,
+            failed_before,
+            reached,
+            together,
+            not_attached,
+        }
+    }
+
     /// Runs the missing trials.
     pub fn run(
         mut self,

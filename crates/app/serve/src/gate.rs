@@ -3,13 +3,7 @@
 //! Invariants: 128 random bits, compared in constant time; requests under another host name are refused, even
 //! with a token.
 
-use std::io;
-
-use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::{Digest, Sha256};
-
-/// Bytes of a token.
-const TOKEN_BYTES: usize = 16;
 
 /// Decides on access.
 #[derive(Debug)]
@@ -30,14 +24,8 @@ pub(crate) enum Pass {
 }
 
 impl Gate {
-    pub(crate) fn new(port: u16) -> io::Result<Self> {
-        let mut bytes = [0; TOKEN_BYTES];
-        let filled = getrandom(&mut bytes, GetRandomFlags::empty())?;
-        if filled != TOKEN_BYTES {
-            return Err(io::Error::other("too few random bytes"));
-        }
-        let token = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self { token, port })
+    pub(crate) fn new(port: u16) -> Self {
+        Self { token: stack::random_hex(32), port }
     }
 
     pub(crate) fn token(&self) -> &str {

@@ -39,7 +39,7 @@ impl Library {
     pub fn open(folder: PathBuf, port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
         let port = listener.local_addr()?.port();
-        let gate = Gate::new(port)?;
+        let gate = Gate::new(port);
         Ok(Self { listener, gate, shelf: Shelf::new(folder), port })
     }
 

@@ -14,7 +14,6 @@ mod fuse;
 mod handing;
 mod medium;
 mod readiness;
-mod serving_times;
 mod spin;
 mod store;
 mod timed;

@@ -17,7 +17,6 @@ use crate::failures::lock;
 use crate::fidelity::Fidelity;
 use crate::medium::Medium;
 use crate::readiness::Readiness;
-use crate::serving_times::ServingTimes;
 use crate::spin::{Looking, Spin};
 use crate::store::Store;
 use crate::unflushed::Key;
@@ -184,11 +183,11 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    fn times(&self) -> ServingTimes {
+    fn times(&self) -> ThreadTimes {
         let times = lock(&self.last).or_else(|| self.clock.times()).unwrap_or_default();
         let given = Nanos(self.given.load(Ordering::Relaxed));
         let away = Nanos(self.away.load(Ordering::Relaxed));
-        ServingTimes { thread: ThreadTimes { waited: times.waited.since(given), ..times }, away }
+        ThreadTimes { waited: times.waited.since(given), away, ..times }
     }
 
     /// Adds time in which requests waited unseen.
@@ -213,7 +212,7 @@ impl Serving {
 struct Mark {
     number: u32,
     at: Instant,
-    times: ServingTimes,
+    times: ThreadTimes,
 }
 
 /// State shared between serving threads and the attaching one.
@@ -235,7 +234,7 @@ pub(crate) struct ServeState {
 
 impl ServeState {
     fn new() -> Self {
-        let mark = Mark { number: 0, at: Instant::now(), times: ServingTimes::default() };
+        let mark = Mark { number: 0, at: Instant::now(), times: ThreadTimes::default() };
         Self {
             timed: AtomicBool::new(false),
             outside: AtomicU64::new(0),
@@ -265,9 +264,9 @@ impl ServeState {
         *lock(&serving.last) = serving.clock.times();
     }
 
-    fn times(&self) -> ServingTimes {
+    fn times(&self) -> ThreadTimes {
         let serving = lock(&self.serving);
-        serving.iter().fold(ServingTimes::default(), |sum, one| sum.plus(one.times()))
+        serving.iter().fold(ThreadTimes::default(), |sum, one| sum.plus(one.times()))
     }
 
     /// Answers requests at once again.
@@ -329,10 +328,10 @@ impl ServeState {
             reads,
             writes,
             flushes,
-            cpu_share: times.thread.ran.as_secs_f64() / wall,
+            cpu_share: times.ran.as_secs_f64() / wall,
             starved_share: times.away.as_secs_f64() / wall,
         };
-        served.note_waits(times.starved(self.usual()), times.thread.turns);
+        served.note_waits(times.starved(self.usual()), times.turns);
         served
     }
 }
@@ -350,7 +349,7 @@ pub(crate) struct Pause {
 pub(crate) struct Turn {
     /// Time of the last check, and the counters then.
     pub looked: Instant,
-    times: ServingTimes,
+    times: ThreadTimes,
     readiness: Readiness,
     looking: Looking,
 }
@@ -359,7 +358,7 @@ impl Turn {
     /// For the calling thread, which starts without priority.
     pub fn new(spin: Spin) -> Self {
         observe::give_way();
-        let times = ServingTimes::default();
+        let times = ThreadTimes::default();
         let (readiness, looking) = (Readiness::new(), Looking::new(spin));
         Self { looked: Instant::now(), times, readiness, looking }
     }
@@ -409,8 +408,7 @@ impl ServedDisk {
         self.state.outside.store(way.floor.since(way.inside).get(), Ordering::Relaxed);
         let mark = *lock(&self.state.mark);
         let probing = self.state.times().since(mark.times);
-        let usual =
-            (probing.thread.waited.get() / probing.thread.turns.max(1)).min(USUAL_MAX.get());
+        let usual = (probing.waited.get() / probing.turns.max(1)).min(USUAL_MAX.get());
         self.state.usual.store(usual, Ordering::Relaxed);
         self.state.begin_anew();
         lock(&self.state.mark).number = 0;

@@ -1,10 +1,11 @@
 //! A measured trial: its client threads, their common start, and their merged result.
 //!
 //! All clients open their sessions, then start together at one time origin. A thread that cannot start still
-//! counts, so none waits forever.
+//! gives its seat back, so none waits forever.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use observe::{Clock, Control, Counter, sample};
@@ -33,7 +34,6 @@ pub struct TrialSpec {
 pub struct Trial<'a> {
     pub(crate) spec: &'a TrialSpec,
     pub(crate) control: &'a Control<'a>,
-    start: Gate,
     /// The common origin of time, set when all clients are ready.
     clock: OnceLock<Clock>,
     over: AtomicBool,
@@ -75,50 +75,14 @@ impl Trial<'_> {
     }
 }
 
-/// Where clients wait for each other before they start.
-#[derive(Debug, Default)]
-struct Gate {
-    /// Clients that have arrived, and whether it is open.
-    state: Mutex<(usize, bool)>,
-    changed: Condvar,
-}
-
-impl Gate {
-    fn state(&self) -> MutexGuard<'_, (usize, bool)> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait_while(&self, waits: impl Fn((usize, bool)) -> bool) {
-        let state = self.changed.wait_while(self.state(), |state| waits(*state));
-        drop(state);
-    }
-
-    fn arrive(&self) {
-        self.state().0 += 1;
-        self.changed.notify_all();
-    }
-
-    fn wait_for(&self, clients: usize) {
-        self.wait_while(|(arrived, _)| arrived < clients);
-    }
-
-    fn open(&self) {
-        self.state().1 = true;
-        self.changed.notify_all();
-    }
-
-    fn wait_open(&self) {
-        self.wait_while(|(_, open)| !open);
-    }
-}
-
 /// A client thread's place in a trial, until it starts. Dropped before that, it ends the trial.
 #[derive(Debug)]
 pub struct Seat<'a> {
     trial: &'a Trial<'a>,
     number: u32,
     background: bool,
-    started: bool,
+    /// Until it is ready; the caller waits until all are closed.
+    ready: Option<Sender<()>>,
 }
 
 impl<'a> Seat<'a> {
@@ -140,18 +104,15 @@ impl<'a> Seat<'a> {
 
     /// Waits for the other clients and returns the common clock.
     pub(crate) fn start(mut self) -> Clock {
-        self.started = true;
-        self.trial.start.arrive();
-        self.trial.start.wait_open();
-        *self.trial.clock.get_or_init(Clock::start)
+        self.ready = None;
+        *self.trial.clock.wait()
     }
 }
 
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
-        if !self.started {
+        if self.ready.is_some() {
             self.trial.end();
-            self.trial.start.arrive();
         }
     }
 }
@@ -234,7 +195,6 @@ where
     let trial = Trial {
         spec,
         control,
-        start: Gate::default(),
         clock: OnceLock::new(),
         over: AtomicBool::new(false),
         lag_ns: AtomicU64::new(0),
@@ -291,11 +251,12 @@ where
             scope.spawn(move || sample(&mut |now| read(now), every, &trial.clock, done))
         });
         let (mut threads, mut refused) = (Vec::with_capacity(clients.len()), None);
+        let (sender, all_ready) = channel();
         for (number, Starter { body, background, .. }) in (0u32..).zip(clients) {
-            let seat = Seat { trial, number, background, started: false };
+            let seat = Seat { trial, number, background, ready: Some(sender.clone()) };
             match std::thread::Builder::new().spawn_scoped(scope, move || body(seat)) {
                 Ok(thread) => threads.push(thread),
-                // Dropping the closure and its seat ended the trial and counted the thread.
+                // Dropping the closure and its seat ended the trial.
                 Err(error) => {
                     let reason = format!("{error}; {number} threads are running");
                     refused = Some(EngineError::failed("client", "start a thread", reason));
@@ -303,13 +264,13 @@ where
                 }
             }
         }
-        trial.start.wait_for(threads.len() + usize::from(refused.is_some()));
+        drop(sender);
+        let _ = all_ready.recv();
         // All have their sessions.
         if !trial.is_over() {
             ready();
         }
         let _ = trial.clock.set(Clock::start());
-        trial.start.open();
         let panicked = |_| {
             EngineError::failed("client", "run a client thread", "it panicked; please report this")
         };

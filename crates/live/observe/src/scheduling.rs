@@ -19,12 +19,10 @@ pub fn give_way() {
 pub fn go_first() {
     set_policy(libc::SCHED_OTHER);
     for nice in [FIRST, 0] {
-        let how = SchedAttr {
-            size: size_of::<SchedAttr>() as u32,
-            nice,
-            runtime: SHORTEST_TURN.get(),
-            ..SchedAttr::default()
-        };
+        // SAFETY: plain data; zeros mean the usual policy (sched_setattr(2)).
+        let mut how: libc::sched_attr = unsafe { std::mem::zeroed() };
+        (how.size, how.sched_nice) = (size_of_val(&how) as u32, nice);
+        how.sched_runtime = SHORTEST_TURN.get();
         // SAFETY: the struct is valid for the call, and says its size; of this thread alone.
         if unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const how, 0) } == 0 {
             return;
@@ -36,20 +34,6 @@ pub fn go_first() {
 const FIRST: libc::c_int = -15;
 /// The kernel's shortest slice.
 const SHORTEST_TURN: Nanos = Nanos::from_micros(100);
-
-/// `struct sched_attr` (sched_setattr(2)); zeros: the usual policy.
-#[derive(Debug, Default)]
-#[repr(C)]
-struct SchedAttr {
-    size: u32,
-    policy: u32,
-    flags: u64,
-    nice: i32,
-    priority: u32,
-    runtime: u64,
-    deadline: u64,
-    period: u64,
-}
 
 fn set_policy(policy: libc::c_int) {
     let none = libc::sched_param { sched_priority: 0 };
@@ -66,6 +50,8 @@ pub struct ThreadTimes {
     pub waited: Nanos,
     /// Number of times it got a CPU.
     pub turns: u64,
+    /// Stopped, by a signal or with the machine, if its owner counts that.
+    pub away: Nanos,
 }
 
 impl ThreadTimes {
@@ -76,6 +62,7 @@ impl ThreadTimes {
             ran: self.ran + other.ran,
             waited: self.waited + other.waited,
             turns: self.turns + other.turns,
+            away: self.away + other.away,
         }
     }
 
@@ -86,7 +73,14 @@ impl ThreadTimes {
             ran: self.ran.since(earlier.ran),
             waited: self.waited.since(earlier.waited),
             turns: self.turns.saturating_sub(earlier.turns),
+            away: self.away.since(earlier.away),
         }
+    }
+
+    /// Waiting for a CPU beyond the usual wait of a turn.
+    #[must_use]
+    pub const fn starved(&self, usual: Nanos) -> Nanos {
+        self.waited.since(Nanos(usual.get().saturating_mul(self.turns)))
     }
 }
 
@@ -109,7 +103,8 @@ impl ThreadClock {
         let text = std::str::from_utf8(&text[..read]).ok()?;
         let mut words = text.split_ascii_whitespace().map_while(|word| word.parse().ok());
         let mut next = || words.next();
-        Some(ThreadTimes { ran: Nanos(next()?), waited: Nanos(next()?), turns: next()? })
+        let (ran, waited, turns) = (Nanos(next()?), Nanos(next()?), next()?);
+        Some(ThreadTimes { ran, waited, turns, away: Nanos::ZERO })
     }
 }
 

@@ -4,9 +4,11 @@
 //! Invariants: needs no privileges; runs on its own threads, so the caller's affinity is unchanged.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::time::Duration;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use units::Nanos;
 
 use crate::scheduling::allowed;
@@ -39,29 +41,9 @@ pub fn interrupt_wake_ups() -> io::Result<(Vec<Nanos>, Nanos)> {
 
 /// How much later than [`SLEEP`] this thread ran again.
 fn overshoot() -> Nanos {
-    let due = monotonic() + SLEEP;
-    let second = 1_000_000_000;
-    let until = libc::timespec {
-        tv_sec: (due.get() / second) as libc::time_t,
-        tv_nsec: (due.get() % second) as libc::c_long,
-    };
-    // SAFETY: `until` is a valid timespec; nothing is written with an absolute time.
-    unsafe {
-        libc::clock_nanosleep(
-            libc::CLOCK_MONOTONIC,
-            libc::TIMER_ABSTIME,
-            &raw const until,
-            std::ptr::null_mut(),
-        );
-    }
-    monotonic().since(due)
-}
-
-fn monotonic() -> Nanos {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is valid and writable.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+    let began = Instant::now();
+    std::thread::sleep(SLEEP.into());
+    Nanos::from(began.elapsed()).since(SLEEP)
 }
 
 /// Mean time from waking a thread to its running, half of a round trip: on the same CPU, and on another one
@@ -82,34 +64,21 @@ fn half(round: Duration) -> Nanos {
 }
 
 fn stay_on(cpu: usize) {
-    // SAFETY: as above; only this thread's affinity changes.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
-    }
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    let _ = sched_setaffinity(None, &only);
 }
 
 fn event() -> io::Result<OwnedFd> {
-    // SAFETY: no pointers; a descriptor that is not -1 is ours alone.
-    let made = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE) };
-    if made < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: it was just made, and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(made) })
+    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?)
 }
 
 fn ring(event: &OwnedFd) {
-    let one = 1u64;
-    // SAFETY: eight bytes are read from `one`.
-    unsafe { libc::write(event.as_raw_fd(), (&raw const one).cast(), 8) };
+    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
 
 fn hear(event: &OwnedFd) {
-    let mut count = 0u64;
-    // SAFETY: eight bytes are written into `count`.
-    unsafe { libc::read(event.as_raw_fd(), (&raw mut count).cast(), 8) };
+    let _ = rustix::io::read(event, &mut [0; 8]);
 }
 
 /// Time of one of many round trips of two threads on two processors.
@@ -125,7 +94,7 @@ fn round_trip(here: usize, there: usize) -> io::Result<Duration> {
         })?;
         let asking = std::thread::Builder::new().spawn_scoped(scope, || {
             stay_on(here);
-            let began = std::time::Instant::now();
+            let began = Instant::now();
             for _ in 0..ROUNDS {
                 ring(&ask);
                 hear(&answer);

@@ -12,9 +12,42 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crosspoint_stack::{Journal, Limits, Volume, Wanted, WorkArea};
-use sim::{Layout, PageCache, Recency};
+use sim::{PageCache, Recency};
 use units::{Bytes, Nanos, Seed};
 use workload::{KvClient, KvKeys, KvPlan, KvRole, Offsets, OpId, Outcome, Step, Workload};
+
+/// Where the pages of a record lie in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    /// One page a record.
+    Flat,
+    /// The two lowest levels of a B+tree with values on pages of their own: one leaf for this many records,
+    /// all leaves first, then one page for each record.
+    Leaves {
+        /// Records a leaf, at least 1.
+        fan_out: u32,
+    },
+}
+
+impl Layout {
+    /// Pages that `records` need.
+    const fn pages(self, records: u32) -> u32 {
+        match self {
+            Self::Flat => records,
+            Self::Leaves { fan_out } => records + records.div_ceil(fan_out),
+        }
+    }
+
+    /// The pages that a lookup of `record` reads, in order; of a flat layout the first is none.
+    fn path(self, record: u32, records: u32) -> [Option<u32>; 2] {
+        match self {
+            Self::Flat => [None, Some(record)],
+            Self::Leaves { fan_out } => {
+                [Some(record / fan_out), Some(records.div_ceil(fan_out) + record)]
+            }
+        }
+    }
+}
 
 /// Pages that are accessed, and the memory that the process may have.
 const PAGES: u32 = 1 << 16;

@@ -2,10 +2,13 @@
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
-use libc::{clockid_t, cpu_set_t, pid_t, size_t, time_t, timespec, timeval};
+use libc::{
+    clockid_t, cpu_set_t, epoll_event, fd_set, nfds_t, pid_t, pollfd, sigset_t, size_t, time_t,
+    timespec, timeval,
+};
 use vtime::wire::{Call, Totals};
 
-use crate::real::{answer, real, system_call};
+use crate::real::{answer, kernel, real, system_call};
 use crate::turn::{Turn, Wait};
 
 fn span(time: u64) -> timespec {
@@ -112,13 +115,23 @@ pub unsafe extern "C" fn time(place: *mut time_t) -> time_t {
     now.tv_sec
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nanosleep(time: *const timespec, left: *mut timespec) -> c_int {
-    // SAFETY: the caller's.
-    if slept(nanos(unsafe { *time })) {
-        return 0;
-    }
-    answer(system_call(libc::SYS_nanosleep, [time as i64, left as i64, 0, 0, 0, 0])) as c_int
+kernel! {
+    nanosleep(time: *const timespec, left: *mut timespec) -> c_int = SYS_nanosleep, {
+        // SAFETY: the caller's.
+        slept(nanos(unsafe { *time })).then_some(0)
+    };
+    sched_yield() -> c_int = SYS_sched_yield, {
+        Turn::enter().map(|turn| {
+            turn.call(Call::Yield, &[1]);
+            0
+        })
+    };
+    /// The simulation runs on one real core, whatever the program wants.
+    sched_setaffinity(process: pid_t, size: size_t, set: *const cpu_set_t) -> c_int
+        = SYS_sched_setaffinity, Turn::is_simulated().then_some(0);
+    /// Real priorities are no part of the simulation.
+    sched_setscheduler(process: pid_t, policy: c_int, how: *const libc::sched_param) -> c_int
+        = SYS_sched_setscheduler, Turn::is_simulated().then_some(0);
 }
 
 #[unsafe(no_mangle)]
@@ -158,15 +171,6 @@ pub unsafe extern "C" fn sleep(seconds: c_uint) -> c_uint {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sched_yield() -> c_int {
-    if let Some(turn) = Turn::enter() {
-        turn.call(Call::Yield, &[1]);
-        return 0;
-    }
-    answer(system_call(libc::SYS_sched_yield, [0; 6])) as c_int
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sysconf(name: c_int) -> c_long {
     if matches!(name, libc::_SC_NPROCESSORS_ONLN | libc::_SC_NPROCESSORS_CONF)
         && let Some(turn) = Turn::enter()
@@ -203,34 +207,6 @@ pub unsafe extern "C" fn sched_getaffinity(
     got.min(0) as c_int
 }
 
-/// The simulation runs on one real core, whatever the program wants.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sched_setaffinity(
-    process: pid_t,
-    size: size_t,
-    set: *const cpu_set_t,
-) -> c_int {
-    if Turn::is_simulated() {
-        return 0;
-    }
-    let arguments = [i64::from(process), size as i64, set as i64, 0, 0, 0];
-    answer(system_call(libc::SYS_sched_setaffinity, arguments)) as c_int
-}
-
-/// Real priorities are no part of the simulation.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sched_setscheduler(
-    process: pid_t,
-    policy: c_int,
-    how: *const libc::sched_param,
-) -> c_int {
-    if Turn::is_simulated() {
-        return 0;
-    }
-    let arguments = [i64::from(process), i64::from(policy), how as i64, 0, 0, 0];
-    answer(system_call(libc::SYS_sched_setscheduler, arguments)) as c_int
-}
-
 /// Waiting for files: a plain sleep without any, otherwise not simulated unless it returns at once.
 fn waited(name: &str, files: bool, timeout: Option<u64>) -> Option<c_int> {
     let turn = Turn::enter()?;
@@ -248,86 +224,58 @@ fn waited(name: &str, files: bool, timeout: Option<u64>) -> Option<c_int> {
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn poll(files: *mut libc::pollfd, count: libc::nfds_t, wait: c_int) -> c_int {
-    let timeout = u64::try_from(wait).ok().map(|wait| wait * 1_000_000);
-    if let Some(answer) = waited("poll", count > 0, timeout) {
-        return answer;
-    }
-    let arguments = [files as i64, count as i64, i64::from(wait), 0, 0, 0];
-    answer(system_call(libc::SYS_poll, arguments)) as c_int
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_wait(
-    epoll: c_int,
-    events: *mut libc::epoll_event,
-    most: c_int,
-    wait: c_int,
-) -> c_int {
-    let timeout = u64::try_from(wait).ok().map(|wait| wait * 1_000_000);
-    if let Some(answer) = waited("epoll_wait", true, timeout) {
-        return answer;
-    }
-    let arguments = [i64::from(epoll), events as i64, i64::from(most), i64::from(wait), 0, 0];
-    answer(system_call(libc::SYS_epoll_wait, arguments)) as c_int
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn select(
-    count: c_int,
-    read: *mut libc::fd_set,
-    write: *mut libc::fd_set,
-    except: *mut libc::fd_set,
-    timeout: *mut timeval,
-) -> c_int {
-    // SAFETY: the caller's.
-    let time = unsafe { timeout.as_ref() };
-    let time = time.map(|time| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000);
-    if let Some(answer) = waited("select", count > 0, time) {
-        return answer;
-    }
-    let arguments = [i64::from(count), read as i64, write as i64, except as i64, timeout as i64, 0];
-    answer(system_call(libc::SYS_select, arguments)) as c_int
-}
-
 /// Nanoseconds of an optional time limit.
 unsafe fn limit(time: *const timespec) -> Option<u64> {
     // SAFETY: the caller's; null if there is no limit.
     unsafe { time.as_ref() }.map(|time| nanos(*time))
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ppoll(
-    files: *mut libc::pollfd,
-    count: libc::nfds_t,
-    time: *const timespec,
-    mask: *const libc::sigset_t,
-) -> c_int {
+/// Nanoseconds of a time limit in ms; none if it is negative.
+fn millis(time: c_int) -> Option<u64> {
+    u64::try_from(time).ok().map(|time| time * 1_000_000)
+}
+
+/// Nanoseconds of an optional time limit of `select`.
+unsafe fn micros(time: *const timeval) -> Option<u64> {
+    // SAFETY: the caller's; null if there is no limit.
+    let time = unsafe { time.as_ref() };
+    time.map(|time| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000)
+}
+
+kernel! {
+    poll(files: *mut pollfd, count: nfds_t, wait: c_int) -> c_int
+        = SYS_poll, waited("poll", count > 0, millis(wait));
+    epoll_wait(epoll: c_int, events: *mut epoll_event, most: c_int, wait: c_int) -> c_int
+        = SYS_epoll_wait, waited("epoll_wait", true, millis(wait));
+    epoll_pwait(
+        epoll: c_int, events: *mut epoll_event, most: c_int, wait: c_int, mask: *const sigset_t
+    ) -> c_int = SYS_epoll_pwait + 8, waited("epoll_pwait", true, millis(wait));
+    select(
+        count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, time: *mut timeval
     // SAFETY: the caller's.
-    if let Some(answer) = waited("ppoll", count > 0, unsafe { limit(time) }) {
-        return answer;
-    }
-    let arguments = [files as i64, count as i64, time as i64, mask as i64, 8, 0];
-    answer(system_call(libc::SYS_ppoll, arguments)) as c_int
+    ) -> c_int = SYS_select, waited("select", count > 0, unsafe { micros(time) });
+    ppoll(
+        files: *mut pollfd, count: nfds_t, time: *const timespec, mask: *const sigset_t
+    // SAFETY: the caller's.
+    ) -> c_int = SYS_ppoll + 8, waited("ppoll", count > 0, unsafe { limit(time) });
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pselect(
     count: c_int,
-    read: *mut libc::fd_set,
-    write: *mut libc::fd_set,
-    except: *mut libc::fd_set,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
     time: *const timespec,
-    mask: *const libc::sigset_t,
+    mask: *const sigset_t,
 ) -> c_int {
     type Real = unsafe extern "C" fn(
         c_int,
-        *mut libc::fd_set,
-        *mut libc::fd_set,
-        *mut libc::fd_set,
+        *mut fd_set,
+        *mut fd_set,
+        *mut fd_set,
         *const timespec,
-        *const libc::sigset_t,
+        *const sigset_t,
     ) -> c_int;
     // SAFETY: the caller's.
     if let Some(answer) = waited("pselect", count > 0, unsafe { limit(time) }) {
@@ -335,21 +283,4 @@ pub unsafe extern "C" fn pselect(
     }
     // SAFETY: the caller's arguments.
     unsafe { real!(pselect: Real)(count, read, write, except, time, mask) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait(
-    epoll: c_int,
-    events: *mut libc::epoll_event,
-    most: c_int,
-    wait: c_int,
-    mask: *const libc::sigset_t,
-) -> c_int {
-    let timeout = u64::try_from(wait).ok().map(|wait| wait * 1_000_000);
-    if let Some(answer) = waited("epoll_pwait", true, timeout) {
-        return answer;
-    }
-    let arguments =
-        [i64::from(epoll), events as i64, i64::from(most), i64::from(wait), mask as i64, 8];
-    answer(system_call(libc::SYS_epoll_pwait, arguments)) as c_int
 }

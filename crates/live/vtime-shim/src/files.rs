@@ -7,7 +7,7 @@ use vtime::wire::{Call, access};
 
 use crate::descriptors::{self, copied, file_of, name_of, opened, status};
 use crate::maps;
-use crate::real::{answer, real, system_call};
+use crate::real::{answer, kernel, real, same, system_call};
 use crate::turn::Turn;
 
 unsafe fn open_at(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
@@ -210,12 +210,6 @@ pub unsafe extern "C" fn ftruncate(descriptor: c_int, size: off_t) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ftruncate64(descriptor: c_int, size: off_t) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { ftruncate(descriptor, size) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn fallocate(
     descriptor: c_int,
     mode: c_int,
@@ -224,17 +218,6 @@ pub unsafe extern "C" fn fallocate(
 ) -> c_int {
     let arguments = [i64::from(descriptor), i64::from(mode), offset, size, 0, 0];
     resized(descriptor, answer(system_call(libc::SYS_fallocate, arguments))) as c_int
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fallocate64(
-    descriptor: c_int,
-    mode: c_int,
-    offset: off_t,
-    size: off_t,
-) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { fallocate(descriptor, mode, offset, size) }
 }
 
 #[unsafe(no_mangle)]
@@ -287,7 +270,13 @@ pub unsafe extern "C" fn renameat(
 }
 
 /// Advice on a file: about read-ahead, and to forget pages. Reading ahead on request is not simulated.
-fn advise(descriptor: c_int, (offset, size): (off_t, off_t), advice: c_int) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_fadvise(
+    descriptor: c_int,
+    offset: off_t,
+    size: off_t,
+    advice: c_int,
+) -> c_int {
     let found = file_of(descriptor).and_then(|found| Some((found, Turn::enter()?)));
     let Some(((file, flags), turn)) = found else {
         let arguments = [i64::from(descriptor), offset, size, i64::from(advice), 0, 0];
@@ -306,86 +295,31 @@ fn advise(descriptor: c_int, (offset, size): (off_t, off_t), advice: c_int) -> c
     0
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_fadvise(
-    descriptor: c_int,
-    offset: off_t,
-    size: off_t,
-    advice: c_int,
-) -> c_int {
-    advise(descriptor, (offset, size), advice)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_fadvise64(
-    descriptor: c_int,
-    offset: off_t,
-    size: off_t,
-    advice: c_int,
-) -> c_int {
-    advise(descriptor, (offset, size), advice)
-}
-
-/// Write-back that was asked for ahead of a flush: the flush pays for it.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sync_file_range(
-    descriptor: c_int,
-    offset: off_t,
-    size: off_t,
-    flags: c_uint,
-) -> c_int {
-    if file_of(descriptor).is_some() && Turn::is_simulated() {
-        return 0;
-    }
-    let arguments = [i64::from(descriptor), offset, size, i64::from(flags), 0, 0];
-    answer(system_call(libc::SYS_sync_file_range, arguments)) as c_int
-}
-
 /// Copies within the kernel are not simulated.
-fn refuse_copy(name: &str, files: [c_int; 2]) {
-    if files.iter().any(|file| file_of(*file).is_some())
-        && let Some(turn) = Turn::enter()
-    {
-        turn.uncovered(name);
-    }
+fn refuse_copy(name: &str, files: [c_int; 2]) -> Option<ssize_t> {
+    files.iter().find(|file| file_of(**file).is_some())?;
+    Turn::enter()?.uncovered(name);
+    None
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn copy_file_range(
-    from: c_int,
-    from_offset: *mut off_t,
-    to: c_int,
-    to_offset: *mut off_t,
-    size: size_t,
-    flags: c_uint,
-) -> ssize_t {
-    refuse_copy("copy_file_range", [from, to]);
-    let ends = [i64::from(from), from_offset as i64, i64::from(to), to_offset as i64];
-    let arguments = [ends[0], ends[1], ends[2], ends[3], size as i64, i64::from(flags)];
-    answer(system_call(libc::SYS_copy_file_range, arguments)) as ssize_t
+kernel! {
+    copy_file_range(
+        from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, size: size_t, flags: c_uint
+    ) -> ssize_t = SYS_copy_file_range, refuse_copy("copy_file_range", [from, to]);
+    sendfile(to: c_int, from: c_int, offset: *mut off_t, size: size_t) -> ssize_t
+        = SYS_sendfile, refuse_copy("sendfile", [from, to]);
+    /// Write-back that was asked for ahead of a flush: the flush pays for it.
+    sync_file_range(descriptor: c_int, offset: off_t, size: off_t, flags: c_uint) -> c_int
+        = SYS_sync_file_range, (file_of(descriptor).is_some() && Turn::is_simulated()).then_some(0);
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile(
-    to: c_int,
-    from: c_int,
-    offset: *mut off_t,
-    size: size_t,
-) -> ssize_t {
-    refuse_copy("sendfile", [from, to]);
-    let arguments = [i64::from(to), i64::from(from), offset as i64, size as i64, 0, 0];
-    answer(system_call(libc::SYS_sendfile, arguments)) as ssize_t
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile64(
-    to: c_int,
-    from: c_int,
-    offset: *mut off_t,
-    size: size_t,
-) -> ssize_t {
-    // SAFETY: the caller's arguments.
-    unsafe { sendfile(to, from, offset, size) }
+same! {
+    ftruncate64 = ftruncate(descriptor: c_int, size: off_t) -> c_int;
+    fallocate64 = fallocate(descriptor: c_int, mode: c_int, offset: off_t, size: off_t) -> c_int;
+    posix_fadvise64 = posix_fadvise(descriptor: c_int, offset: off_t, size: off_t, advice: c_int) -> c_int;
+    sendfile64 = sendfile(to: c_int, from: c_int, offset: *mut off_t, size: size_t) -> ssize_t;
+    posix_fallocate64 = posix_fallocate(descriptor: c_int, offset: off_t, size: off_t) -> c_int;
+    fcntl64 = fcntl(descriptor: c_int, command: c_int, argument: c_long) -> c_int;
 }
 
 #[unsafe(no_mangle)]
@@ -393,12 +327,6 @@ pub unsafe extern "C" fn posix_fallocate(descriptor: c_int, offset: off_t, size:
     let arguments = [i64::from(descriptor), 0, offset, size, 0, 0];
     let code = system_call(libc::SYS_fallocate, arguments);
     -(resized(descriptor, code) as c_int)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_fallocate64(descriptor: c_int, offset: off_t, size: off_t) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { posix_fallocate(descriptor, offset, size) }
 }
 
 #[unsafe(no_mangle)]
@@ -419,12 +347,6 @@ pub unsafe extern "C" fn fcntl(descriptor: c_int, command: c_int, argument: c_lo
         }
         _ => code,
     }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl64(descriptor: c_int, command: c_int, argument: c_long) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { fcntl(descriptor, command, argument) }
 }
 
 /// The C library closes the descriptor of a stream by itself.

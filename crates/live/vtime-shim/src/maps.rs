@@ -13,7 +13,7 @@ use libc::{off_t, size_t};
 use vtime::wire::{Call, EVICTED, access};
 
 use crate::descriptors::file_of;
-use crate::real::{answer, errno, set_errno, system_call};
+use crate::real::{answer, errno, kernel, same, set_errno, system_call};
 use crate::turn::{Turn, ticks};
 
 const PAGE: usize = 4096;
@@ -242,19 +242,6 @@ pub unsafe extern "C" fn mmap(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mmap64(
-    place: *mut c_void,
-    size: size_t,
-    protection: c_int,
-    flags: c_int,
-    descriptor: c_int,
-    offset: off_t,
-) -> *mut c_void {
-    // SAFETY: the caller's arguments.
-    unsafe { mmap(place, size, protection, flags, descriptor, offset) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(place: *mut c_void, size: size_t) -> c_int {
     let range = place as usize..place as usize + size.next_multiple_of(PAGE);
     for map in ALL.iter().filter(|map| range.contains(&map.start.load(Relaxed))) {
@@ -281,32 +268,24 @@ pub unsafe extern "C" fn madvise(place: *mut c_void, size: size_t, advice: c_int
 }
 
 /// Ends the simulation if `place` is in a mapped file of the drive.
-fn refuse(name: &str, place: *mut c_void) {
-    if map_of(place as usize).is_some()
-        && let Some(turn) = Turn::enter()
-    {
-        turn.uncovered(name);
-    }
+fn refuse<T>(name: &str, place: *mut c_void) -> Option<T> {
+    map_of(place as usize)?;
+    Turn::enter()?.uncovered(name);
+    None
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mprotect(place: *mut c_void, size: size_t, protection: c_int) -> c_int {
-    if protection & libc::PROT_WRITE != 0 {
-        refuse("mprotect of a file on the modelled drive for writing", place);
-    }
-    let arguments = [place as i64, size as i64, i64::from(protection), 0, 0, 0];
-    answer(system_call(libc::SYS_mprotect, arguments)) as c_int
+kernel! {
+    mprotect(place: *mut c_void, size: size_t, protection: c_int) -> c_int = SYS_mprotect, {
+        let writes = protection & libc::PROT_WRITE != 0;
+        let name = "mprotect of a file on the modelled drive for writing";
+        writes.then(|| refuse(name, place)).flatten()
+    };
+    mremap(place: *mut c_void, size: size_t, wanted: size_t, flags: c_int, to: *mut c_void) -> *mut c_void
+        = SYS_mremap, refuse("mremap of a file on the modelled drive", place);
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mremap(
-    place: *mut c_void,
-    size: size_t,
-    wanted: size_t,
-    flags: c_int,
-    to: *mut c_void,
-) -> *mut c_void {
-    refuse("mremap of a file on the modelled drive", place);
-    let arguments = [place as i64, size as i64, wanted as i64, i64::from(flags), to as i64, 0];
-    answer(system_call(libc::SYS_mremap, arguments)) as *mut c_void
+same! {
+    mmap64 = mmap(
+        place: *mut c_void, size: size_t, protection: c_int, flags: c_int, descriptor: c_int, offset: off_t
+    ) -> *mut c_void;
 }

@@ -35,6 +35,42 @@ macro_rules! real {
 }
 pub(crate) use real;
 
+/// Defines functions that are a system call: its number, and what is done before; that may be the answer.
+/// Arguments are widened to registers by their own signs.
+macro_rules! kernel {
+    ($(
+        $(#[$attribute:meta])*
+        $name:ident($($argument:ident: $type:ty),*) -> $answer:ty
+            = $number:ident $(+ $more:expr)?, $first:expr;
+    )*) => {$(
+        $(#[$attribute])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $answer {
+            if let Some(answer) = $first {
+                return answer;
+            }
+            #[allow(clippy::cast_lossless, clippy::unnecessary_cast, reason = "of several types")]
+            let given = [$($argument as i64,)* $($more as i64)?];
+            let mut registers = [0; 6];
+            registers[..given.len()].copy_from_slice(&given);
+            crate::real::answer(crate::real::system_call(libc::$number, registers)) as $answer
+        }
+    )*};
+}
+pub(crate) use kernel;
+
+/// Defines other names of functions.
+macro_rules! same {
+    ($($name:ident = $other:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $answer {
+            // SAFETY: the caller's arguments.
+            unsafe { $other($($argument),*) }
+        }
+    )*};
+}
+pub(crate) use same;
+
 /// A system call; negative error numbers are returned as they are.
 pub fn system_call(number: i64, arguments: [i64; 6]) -> i64 {
     let [a, b, c, d, e, f] = arguments;

@@ -15,7 +15,7 @@ use libc::{
 use vtime::wire::{Call, SLOTS};
 
 use crate::real::{errno, real, set_errno};
-use crate::turn::{Turn, Wait, begin, end, key_of, slot};
+use crate::turn::{Turn, Wait, begin, end, key_of, simulated, slot};
 
 type Main = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
@@ -133,84 +133,57 @@ fn take(turn: &Turn, key: u64, deadline: Option<u64>, mut attempt: impl FnMut() 
     }
 }
 
-/// Defines a function that takes a lock: its name, the function that tries, the type.
+/// Defines functions that take a lock: each name, that of the same with a time limit, the function that tries,
+/// the type.
 macro_rules! lock {
-    ($name:ident, $attempt:ident, $type:ty) => {
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(lock: *mut $type) -> c_int {
-            type Real = unsafe extern "C" fn(*mut $type) -> c_int;
-            match Turn::enter() {
+    ($($name:ident, $timed:ident, $attempt:ident, $type:ty;)*) => {$(
+        simulated! {
+            $name(lock: *mut $type) -> c_int, |turn| {
                 // SAFETY: the caller's lock.
-                None => unsafe { real!($name: Real)(lock) },
-                Some(turn) => take(&turn, key_of(lock), None, || unsafe {
-                    // SAFETY: the caller's lock.
-                    real!($attempt: Real)(lock)
-                }),
-            }
-        }
-    };
-}
-lock!(pthread_mutex_lock, pthread_mutex_trylock, pthread_mutex_t);
-lock!(pthread_rwlock_rdlock, pthread_rwlock_tryrdlock, pthread_rwlock_t);
-lock!(pthread_rwlock_wrlock, pthread_rwlock_trywrlock, pthread_rwlock_t);
-
-/// Not simulated yet.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_barrier_wait(barrier: *mut libc::pthread_barrier_t) -> c_int {
-    if let Some(turn) = Turn::enter() {
-        turn.uncovered("pthread_barrier_wait");
-    }
-    type Real = unsafe extern "C" fn(*mut libc::pthread_barrier_t) -> c_int;
-    // SAFETY: the caller's.
-    unsafe { real!(pthread_barrier_wait: Real)(barrier) }
-}
-
-/// Defines a function that takes a lock until a time: its name, the function that tries, the type.
-macro_rules! timed_lock {
-    ($name:ident, $attempt:ident, $type:ty) => {
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(lock: *mut $type, until: *const timespec) -> c_int {
-            type Real = unsafe extern "C" fn(*mut $type, *const timespec) -> c_int;
-            type Attempt = unsafe extern "C" fn(*mut $type) -> c_int;
-            let Some(turn) = Turn::enter() else {
-                // SAFETY: the caller's arguments.
-                return unsafe { real!($name: Real)(lock, until) };
+                take(&turn, key_of(lock), None, || unsafe { libc::$attempt(lock) })
             };
-            // SAFETY: the caller's.
-            let deadline = turn.deadline(unsafe { *until });
-            // SAFETY: the caller's lock.
-            take(&turn, key_of(lock), Some(deadline), || unsafe { real!($attempt: Attempt)(lock) })
+            $timed(lock: *mut $type, until: *const timespec) -> c_int, |turn| {
+                // SAFETY: the caller's time.
+                let deadline = turn.deadline(unsafe { *until });
+                // SAFETY: the caller's lock.
+                take(&turn, key_of(lock), Some(deadline), || unsafe { libc::$attempt(lock) })
+            };
         }
-    };
+    )*};
 }
-timed_lock!(pthread_mutex_timedlock, pthread_mutex_trylock, pthread_mutex_t);
-timed_lock!(pthread_rwlock_timedrdlock, pthread_rwlock_tryrdlock, pthread_rwlock_t);
-timed_lock!(pthread_rwlock_timedwrlock, pthread_rwlock_trywrlock, pthread_rwlock_t);
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_mutex_unlock(lock: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: the caller's lock.
-    let code = unsafe {
-        real!(pthread_mutex_unlock: unsafe extern "C" fn(*mut pthread_mutex_t) -> c_int)(lock)
-    };
-    if let Some(turn) = Turn::enter() {
-        turn.wake(key_of(lock), 1);
-        turn.tick();
-    }
-    code
+lock! {
+    pthread_mutex_lock, pthread_mutex_timedlock, pthread_mutex_trylock, pthread_mutex_t;
+    pthread_rwlock_rdlock, pthread_rwlock_timedrdlock, pthread_rwlock_tryrdlock, pthread_rwlock_t;
+    pthread_rwlock_wrlock, pthread_rwlock_timedwrlock, pthread_rwlock_trywrlock, pthread_rwlock_t;
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: the caller's lock.
-    let code = unsafe {
-        real!(pthread_rwlock_unlock: unsafe extern "C" fn(*mut pthread_rwlock_t) -> c_int)(lock)
+simulated! {
+    /// Not simulated yet.
+    pthread_barrier_wait(barrier: *mut libc::pthread_barrier_t) -> c_int, |turn| {
+        turn.uncovered("pthread_barrier_wait");
+        -1
     };
-    if let Some(turn) = Turn::enter() {
-        turn.wake(key_of(lock), u64::MAX);
-        turn.tick();
-    }
-    code
+}
+
+/// Defines functions that give something back: each name and type, and how many waiters each wakes.
+macro_rules! release {
+    ($($name:ident($type:ty), $most:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(place: *mut $type) -> c_int {
+            // SAFETY: the caller's argument.
+            let code = unsafe { real!($name: unsafe extern "C" fn(*mut $type) -> c_int)(place) };
+            if let Some(turn) = Turn::enter() {
+                turn.wake(key_of(place), $most);
+                turn.tick();
+            }
+            code
+        }
+    )*};
+}
+release! {
+    pthread_mutex_unlock(pthread_mutex_t), 1;
+    pthread_rwlock_unlock(pthread_rwlock_t), u64::MAX;
+    sem_post(sem_t), 1;
 }
 
 /// Waits for a condition in the simulation.
@@ -228,91 +201,42 @@ unsafe fn wait_for(
     let wakes = if turn.is_awaited(lock) { lock } else { 0 };
     let late = turn.block(Wait::Lock, deadline, Some(key_of(condition)), wakes);
     // SAFETY: the caller's.
-    take(turn, lock, None, || unsafe { real!(pthread_mutex_trylock: Real)(mutex) });
+    take(turn, lock, None, || unsafe { libc::pthread_mutex_trylock(mutex) });
     if late { libc::ETIMEDOUT } else { 0 }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_cond_wait(
-    condition: *mut pthread_cond_t,
-    mutex: *mut pthread_mutex_t,
-) -> c_int {
-    type Real = unsafe extern "C" fn(*mut pthread_cond_t, *mut pthread_mutex_t) -> c_int;
-    match Turn::enter() {
-        // SAFETY: the caller's arguments.
-        None => unsafe { real!(pthread_cond_wait: Real)(condition, mutex) },
-        // SAFETY: as above.
-        Some(turn) => unsafe { wait_for(&turn, condition, mutex, None) },
-    }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_cond_timedwait(
-    condition: *mut pthread_cond_t,
-    mutex: *mut pthread_mutex_t,
-    until: *const timespec,
-) -> c_int {
-    type Real =
-        unsafe extern "C" fn(*mut pthread_cond_t, *mut pthread_mutex_t, *const timespec) -> c_int;
-    match Turn::enter() {
-        // SAFETY: the caller's arguments.
-        None => unsafe { real!(pthread_cond_timedwait: Real)(condition, mutex, until) },
-        Some(turn) => unsafe {
-            // SAFETY: as above.
-            let deadline = turn.deadline(*until);
-            wait_for(&turn, condition, mutex, Some(deadline))
-        },
-    }
-}
-
-/// All clocks of the simulation show the same time.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_cond_clockwait(
-    condition: *mut pthread_cond_t,
-    mutex: *mut pthread_mutex_t,
-    clock: clockid_t,
-    until: *const timespec,
-) -> c_int {
-    type Real = unsafe extern "C" fn(
-        *mut pthread_cond_t,
-        *mut pthread_mutex_t,
-        clockid_t,
-        *const timespec,
-    ) -> c_int;
-    if Turn::is_simulated() {
-        // SAFETY: the caller's arguments.
-        return unsafe { pthread_cond_timedwait(condition, mutex, until) };
-    }
-    // SAFETY: the caller's arguments.
-    unsafe { real!(pthread_cond_clockwait: Real)(condition, mutex, clock, until) }
-}
-
-/// Wakes waiters of a condition, or calls the real function outside of the simulation.
-fn signal(condition: *mut pthread_cond_t, most: u64) -> bool {
-    let Some(turn) = Turn::enter() else { return false };
+/// Wakes waiters of a condition.
+fn signal(turn: &Turn, condition: *mut pthread_cond_t, most: u64) -> c_int {
     turn.wake(key_of(condition), most);
     turn.tick();
-    true
+    0
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_cond_signal(condition: *mut pthread_cond_t) -> c_int {
-    if signal(condition, 1) {
-        return 0;
-    }
-    type Real = unsafe extern "C" fn(*mut pthread_cond_t) -> c_int;
-    // SAFETY: the caller's.
-    unsafe { real!(pthread_cond_signal: Real)(condition) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_cond_broadcast(condition: *mut pthread_cond_t) -> c_int {
-    if signal(condition, u64::MAX) {
-        return 0;
-    }
-    type Real = unsafe extern "C" fn(*mut pthread_cond_t) -> c_int;
-    // SAFETY: the caller's.
-    unsafe { real!(pthread_cond_broadcast: Real)(condition) }
+simulated! {
+    pthread_cond_wait(condition: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) -> c_int, |turn| {
+        // SAFETY: the caller's arguments.
+        unsafe { wait_for(&turn, condition, mutex, None) }
+    };
+    pthread_cond_timedwait(
+        condition: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, until: *const timespec
+    ) -> c_int, |turn| {
+        // SAFETY: the caller's arguments.
+        unsafe { wait_for(&turn, condition, mutex, Some(turn.deadline(*until))) }
+    };
+    /// All clocks of the simulation show the same time.
+    pthread_cond_clockwait(
+        condition: *mut pthread_cond_t, mutex: *mut pthread_mutex_t, _clock: clockid_t,
+        until: *const timespec
+    ) -> c_int, |turn| {
+        // SAFETY: the caller's arguments.
+        unsafe { wait_for(&turn, condition, mutex, Some(turn.deadline(*until))) }
+    };
+    pthread_cond_signal(condition: *mut pthread_cond_t) -> c_int, |turn| {
+        signal(&turn, condition, 1)
+    };
+    pthread_cond_broadcast(condition: *mut pthread_cond_t) -> c_int, |turn| {
+        signal(&turn, condition, u64::MAX)
+    };
 }
 
 /// The C library waits in the kernel for another thread's initialization. Bit 0 of the word says that it is
@@ -353,9 +277,8 @@ pub unsafe extern "C-unwind" fn pthread_once(
 /// Takes a semaphore by trying.
 fn sem_take(turn: &Turn, semaphore: *mut sem_t, deadline: Option<u64>) -> c_int {
     let attempt = || {
-        type Real = unsafe extern "C" fn(*mut sem_t) -> c_int;
         // SAFETY: the caller's semaphore.
-        if unsafe { real!(sem_trywait: Real)(semaphore) } == 0 { 0 } else { errno() }
+        if unsafe { libc::sem_trywait(semaphore) } == 0 { 0 } else { errno() }
     };
     match take(turn, key_of(semaphore), deadline, attempt) {
         0 => 0,
@@ -366,52 +289,14 @@ fn sem_take(turn: &Turn, semaphore: *mut sem_t, deadline: Option<u64>) -> c_int 
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sem_wait(semaphore: *mut sem_t) -> c_int {
-    match Turn::enter() {
-        // SAFETY: the caller's.
-        None => unsafe { real!(sem_wait: unsafe extern "C" fn(*mut sem_t) -> c_int)(semaphore) },
-        Some(turn) => sem_take(&turn, semaphore, None),
-    }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sem_timedwait(semaphore: *mut sem_t, until: *const timespec) -> c_int {
-    type Real = unsafe extern "C" fn(*mut sem_t, *const timespec) -> c_int;
-    match Turn::enter() {
-        // SAFETY: the caller's.
-        None => unsafe { real!(sem_timedwait: Real)(semaphore, until) },
-        Some(turn) => {
-            // SAFETY: the caller's.
-            let deadline = turn.deadline(unsafe { *until });
-            sem_take(&turn, semaphore, Some(deadline))
-        }
-    }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sem_clockwait(
-    semaphore: *mut sem_t,
-    clock: clockid_t,
-    until: *const timespec,
-) -> c_int {
-    type Real = unsafe extern "C" fn(*mut sem_t, clockid_t, *const timespec) -> c_int;
-    if Turn::is_simulated() {
-        // SAFETY: the caller's arguments.
-        return unsafe { sem_timedwait(semaphore, until) };
-    }
-    // SAFETY: the caller's arguments.
-    unsafe { real!(sem_clockwait: Real)(semaphore, clock, until) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sem_post(semaphore: *mut sem_t) -> c_int {
-    type Real = unsafe extern "C" fn(*mut sem_t) -> c_int;
-    // SAFETY: the caller's.
-    let code = unsafe { real!(sem_post: Real)(semaphore) };
-    if let Some(turn) = Turn::enter() {
-        turn.wake(key_of(semaphore), 1);
-        turn.tick();
-    }
-    code
+simulated! {
+    sem_wait(semaphore: *mut sem_t) -> c_int, |turn| sem_take(&turn, semaphore, None);
+    sem_timedwait(semaphore: *mut sem_t, until: *const timespec) -> c_int, |turn| {
+        // SAFETY: the caller's time.
+        sem_take(&turn, semaphore, Some(turn.deadline(unsafe { *until })))
+    };
+    sem_clockwait(semaphore: *mut sem_t, _clock: clockid_t, until: *const timespec) -> c_int, |turn| {
+        // SAFETY: the caller's time.
+        sem_take(&turn, semaphore, Some(turn.deadline(unsafe { *until })))
+    };
 }

@@ -243,6 +243,27 @@ impl Turn {
     }
 }
 
+/// Defines functions of the C library by what each does in the simulation; outside of it the real one is
+/// called.
+macro_rules! simulated {
+    ($(
+        $(#[$attribute:meta])*
+        $name:ident($($argument:ident: $type:ty),*) -> $answer:ty, |$turn:ident| $body:expr;
+    )*) => {$(
+        $(#[$attribute])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $answer {
+            type Real = unsafe extern "C" fn($($type),*) -> $answer;
+            match crate::turn::Turn::enter() {
+                // SAFETY: the caller's arguments.
+                None => unsafe { crate::real::real!($name: Real)($($argument),*) },
+                Some($turn) => $body,
+            }
+        }
+    )*};
+}
+pub(crate) use simulated;
+
 impl Drop for Turn {
     fn drop(&mut self) {
         STATE.with(|state| {

@@ -68,25 +68,8 @@ impl Call {
     /// The call of that number.
     #[must_use]
     pub fn of(number: u32) -> Option<Self> {
-        const ALL: [Call; 16] = [
-            Call::Yield,
-            Call::Block,
-            Call::Wake,
-            Call::Spawn,
-            Call::Start,
-            Call::Cancel,
-            Call::Exit,
-            Call::Access,
-            Call::Sync,
-            Call::Resize,
-            Call::Remove,
-            Call::Evict,
-            Call::Evicted,
-            Call::Leave,
-            Call::Totals,
-            Call::Uncovered,
-        ];
-        ALL.get(number as usize).copied()
+        // SAFETY: the variants are numbered from 0 to the last one.
+        (number <= Self::Uncovered as u32).then(|| unsafe { std::mem::transmute(number) })
     }
 }
 
@@ -137,47 +120,15 @@ impl Totals {
     /// As arguments of a call.
     #[must_use]
     pub fn values(&self) -> [u64; Self::VALUES] {
-        let ([r, rb, rt], [w, wb, wt], [f, ft]) = (self.reads, self.writes, self.flushes);
-        let [a, b, c, d, e, g, h, i, j] = self.times;
-        let own = self;
-        [
-            own.cpu,
-            own.waits,
-            own.preemptions,
-            r,
-            rb,
-            rt,
-            w,
-            wb,
-            wt,
-            f,
-            ft,
-            a,
-            b,
-            c,
-            d,
-            e,
-            g,
-            h,
-            i,
-            j,
-        ]
+        // SAFETY: as many u64 without padding.
+        unsafe { std::mem::transmute(*self) }
     }
 
     /// From those.
     #[must_use]
     pub const fn of(values: [u64; Self::VALUES]) -> Self {
-        let [cpu, waits, preemptions, r, rb, rt, w, wb, wt, f, ft, a, b, c, d, e, g, h, i, j] =
-            values;
-        Self {
-            cpu,
-            waits,
-            preemptions,
-            reads: [r, rb, rt],
-            writes: [w, wb, wt],
-            flushes: [f, ft],
-            times: [a, b, c, d, e, g, h, i, j],
-        }
+        // SAFETY: as many u64 without padding; each value is valid.
+        unsafe { std::mem::transmute(values) }
     }
 }
 

@@ -26,79 +26,119 @@ fn count<S: Serializer>(names: &[String], serializer: S) -> Result<S::Ok, S::Err
     serializer.serialize_u64(names.len() as u64)
 }
 
-/// A checked configuration; fields in the order of ACT's output.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Config {
-    /// Devices under test.
-    #[serde(serialize_with = "count")]
-    pub device_names: Vec<String>,
+/// Defines [`Config`] by its keys with their fields, types and ACT's defaults.
+macro_rules! config {
+    ($($(#[$attribute:meta])* $key:literal $field:ident: $type:ty = $default:literal;)*) => {
+        /// A checked configuration; fields in the order of ACT's output.
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+        pub struct Config {
+            /// Devices under test.
+            #[serde(serialize_with = "count")]
+            pub device_names: Vec<String>,
+            $($(#[$attribute])* pub $field: $type,)*
+        }
+
+        impl Default for Config {
+            /// ACT's defaults; devices and duration are mandatory and empty here.
+            fn default() -> Self {
+                Self { device_names: Vec::new(), $($field: $default,)* }
+            }
+        }
+
+        /// Every key of the release.
+        const KEYS: &[&str] = &["device-names", $($key),*];
+
+        impl Config {
+            fn value(&mut self, key: &str) -> Option<&mut dyn Value> {
+                match key {
+                    $($key => Some(&mut self.$field),)*
+                    _ => None,
+                }
+            }
+
+            /// Keys and values in ACT's form, without those of the devices.
+            pub(crate) fn lines(&self) -> Vec<(&'static str, String)> {
+                vec![$(($key, self.$field.text())),*]
+            }
+        }
+    };
+}
+config! {
     /// Size of files in ACT's undocumented file mode, MiB; 0: block devices.
-    pub file_size_mbytes: u32,
+    "file-size-mbytes" file_size_mbytes: u32 = 0;
     /// Threads that issue requests; 0: five a CPU.
-    pub service_threads: u32,
+    "service-threads" service_threads: u32 = 0;
     /// Length of the test.
-    pub test_duration_sec: u32,
+    "test-duration-sec" test_duration_sec: u32 = 0;
     /// Interval of the log.
-    pub report_interval_sec: u32,
+    "report-interval-sec" report_interval_sec: u32 = 1;
     /// Histograms in microseconds instead of milliseconds.
     #[serde(skip)]
-    pub microsecond_histograms: bool,
+    "microsecond-histograms" microsecond_histograms: bool = false;
     /// Client reads per second, all devices together.
-    pub read_reqs_per_sec: u32,
+    "read-reqs-per-sec" read_reqs_per_sec: u32 = 0;
     /// Client writes per second, all devices together.
-    pub write_reqs_per_sec: u32,
+    "write-reqs-per-sec" write_reqs_per_sec: u32 = 0;
     /// Bytes of a record, the smallest if they vary.
-    pub record_bytes: u32,
+    "record-bytes" record_bytes: u32 = 1536;
     /// Largest record, bytes; 0 if all have the same size.
-    pub record_bytes_range_max: u32,
+    "record-bytes-range-max" record_bytes_range_max: u32 = 0;
     /// Size of large-block operations, KiB.
-    pub large_block_op_kbytes: u32,
+    "large-block-op-kbytes" large_block_op_kbytes: u32 = 128;
     /// Copies of every record.
-    pub replication_factor: u32,
+    "replication-factor" replication_factor: u32 = 1;
     /// Share of writes that read first, percent.
-    pub update_pct: u32,
+    "update-pct" update_pct: u32 = 0;
     /// Blocks with less live data than this are defragmented, percent.
-    pub defrag_lwm_pct: u32,
+    "defrag-lwm-pct" defrag_lwm_pct: u32 = 50;
     /// Defragmentation does not read from the device.
-    pub no_defrag_reads: bool,
+    "no-defrag-reads" no_defrag_reads: bool = false;
     /// Share of written data that is random, percent.
-    pub compress_pct: u32,
+    "compress-pct" compress_pct: u32 = 100;
     /// Writes without `O_DSYNC`.
-    pub disable_odsync: bool,
+    "disable-odsync" disable_odsync: bool = false;
     /// Each client write goes to the device separately.
-    pub commit_to_device: bool,
+    "commit-to-device" commit_to_device: bool = false;
     /// A thread a device scans it in large blocks.
-    pub tomb_raider: bool,
+    "tomb-raider" tomb_raider: bool = false;
     /// Pause between those reads, microseconds.
-    pub tomb_raider_sleep_usec: u32,
+    "tomb-raider-sleep-usec" tomb_raider_sleep_usec: u32 = 0;
     /// The test stops when it is so far behind; 0: never.
-    pub max_lag_sec: u32,
+    "max-lag-sec" max_lag_sec: u32 = 10;
 }
 
-/// Every key of the release.
-const KEYS: [&str; 21] = [
-    "device-names",
-    "file-size-mbytes",
-    "service-threads",
-    "test-duration-sec",
-    "report-interval-sec",
-    "microsecond-histograms",
-    "read-reqs-per-sec",
-    "write-reqs-per-sec",
-    "record-bytes",
-    "record-bytes-range-max",
-    "large-block-op-kbytes",
-    "replication-factor",
-    "update-pct",
-    "defrag-lwm-pct",
-    "no-defrag-reads",
-    "compress-pct",
-    "disable-odsync",
-    "commit-to-device",
-    "tomb-raider",
-    "tomb-raider-sleep-usec",
-    "max-lag-sec",
-];
+/// A value of a key.
+trait Value {
+    fn read(&mut self, text: &str) -> Result<(), String>;
+    fn text(&self) -> String;
+}
+
+impl Value for u32 {
+    fn read(&mut self, text: &str) -> Result<(), String> {
+        let refused = |_| format!("`{text}` is not a whole number up to {}", Self::MAX);
+        *self = text.parse().map_err(refused)?;
+        Ok(())
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for bool {
+    fn read(&mut self, text: &str) -> Result<(), String> {
+        *self = match text {
+            "yes" => true,
+            "no" => false,
+            _ => return Err(format!("`{text}`; allowed: yes, no")),
+        };
+        Ok(())
+    }
+
+    fn text(&self) -> String {
+        if *self { "yes" } else { "no" }.to_owned()
+    }
+}
 
 /// Keys of earlier releases, with the one that removed them.
 const REMOVED: [(&str, &str); 5] = [
@@ -108,35 +148,6 @@ const REMOVED: [(&str, &str); 5] = [
     ("threads-per-queue", "6.0"),
     ("max-reqs-queued", "6.0"),
 ];
-
-impl Default for Config {
-    /// ACT's defaults; devices and duration are mandatory and empty here.
-    fn default() -> Self {
-        Self {
-            device_names: Vec::new(),
-            file_size_mbytes: 0,
-            service_threads: 0,
-            test_duration_sec: 0,
-            report_interval_sec: 1,
-            microsecond_histograms: false,
-            read_reqs_per_sec: 0,
-            write_reqs_per_sec: 0,
-            record_bytes: 1536,
-            record_bytes_range_max: 0,
-            large_block_op_kbytes: 128,
-            replication_factor: 1,
-            update_pct: 0,
-            defrag_lwm_pct: 50,
-            no_defrag_reads: false,
-            compress_pct: 100,
-            disable_odsync: false,
-            commit_to_device: false,
-            tomb_raider: false,
-            tomb_raider_sleep_usec: 0,
-            max_lag_sec: 10,
-        }
-    }
-}
 
 impl Config {
     /// Reads and checks a configuration.
@@ -177,46 +188,13 @@ impl Config {
         Ok(config)
     }
 
-    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
-        match key {
-            "device-names" => {
-                let names = value.split([',', ' ', '\t']).filter(|name| !name.is_empty());
-                self.device_names = names.map(str::to_owned).collect();
-                return Ok(());
-            }
-            "microsecond-histograms" => self.microsecond_histograms = yes_no(key, value)?,
-            "no-defrag-reads" => self.no_defrag_reads = yes_no(key, value)?,
-            "disable-odsync" => self.disable_odsync = yes_no(key, value)?,
-            "commit-to-device" => self.commit_to_device = yes_no(key, value)?,
-            "tomb-raider" => self.tomb_raider = yes_no(key, value)?,
-            _ => {
-                let number = value.parse().map_err(|_| {
-                    format!("{key}: `{value}` is not a whole number up to {}", u32::MAX)
-                })?;
-                *self.number(key) = number;
-            }
+    fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
+        if let Some(value) = self.value(key) {
+            return value.read(text).map_err(|reason| format!("{key}: {reason}"));
         }
+        let names = text.split([',', ' ', '\t']).filter(|name| !name.is_empty());
+        self.device_names = names.map(str::to_owned).collect();
         Ok(())
-    }
-
-    fn number(&mut self, key: &str) -> &mut u32 {
-        match key {
-            "file-size-mbytes" => &mut self.file_size_mbytes,
-            "service-threads" => &mut self.service_threads,
-            "test-duration-sec" => &mut self.test_duration_sec,
-            "report-interval-sec" => &mut self.report_interval_sec,
-            "read-reqs-per-sec" => &mut self.read_reqs_per_sec,
-            "write-reqs-per-sec" => &mut self.write_reqs_per_sec,
-            "record-bytes" => &mut self.record_bytes,
-            "record-bytes-range-max" => &mut self.record_bytes_range_max,
-            "large-block-op-kbytes" => &mut self.large_block_op_kbytes,
-            "replication-factor" => &mut self.replication_factor,
-            "update-pct" => &mut self.update_pct,
-            "defrag-lwm-pct" => &mut self.defrag_lwm_pct,
-            "compress-pct" => &mut self.compress_pct,
-            "tomb-raider-sleep-usec" => &mut self.tomb_raider_sleep_usec,
-            _ => &mut self.max_lag_sec,
-        }
     }
 
     /// ACT's rules, each with its key.
@@ -300,14 +278,6 @@ impl Config {
     }
 }
 
-fn yes_no(key: &str, value: &str) -> Result<bool, String> {
-    match value {
-        "yes" => Ok(true),
-        "no" => Ok(false),
-        _ => Err(format!("{key}: `{value}`; allowed: yes, no")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,7 +322,7 @@ commit-to-device: yes
 
     #[test]
     fn every_key_can_be_set() {
-        for key in KEYS {
+        for &key in KEYS {
             let value = match key {
                 "device-names" => "/dev/sdz",
                 "large-block-op-kbytes" => "256",

@@ -102,7 +102,6 @@ fn dump(out: &mut String, name: &str, buckets: &Buckets) {
 }
 
 fn header(config: &Config, service_threads: u32) -> String {
-    let yes_no = |value: bool| if value { "yes" } else { "no" }.to_owned();
     let load = Load::of(config);
     let mut out = format!(
         "\nACT version {RELEASE}\nStorage device IO test\nWritten by Crosspoint\n\n\
@@ -113,25 +112,10 @@ fn header(config: &Config, service_threads: u32) -> String {
     };
     line("device-names", config.device_names.join(" "));
     line("num-devices", config.device_names.len().to_string());
-    line("service-threads", service_threads.to_string());
-    line("test-duration-sec", config.test_duration_sec.to_string());
-    line("report-interval-sec", config.report_interval_sec.to_string());
-    line("microsecond-histograms", yes_no(config.microsecond_histograms));
-    line("read-reqs-per-sec", config.read_reqs_per_sec.to_string());
-    line("write-reqs-per-sec", config.write_reqs_per_sec.to_string());
-    line("record-bytes", config.record_bytes.to_string());
-    line("record-bytes-range-max", config.record_bytes_range_max.to_string());
-    line("large-block-op-kbytes", config.large_block_op_kbytes.to_string());
-    line("replication-factor", config.replication_factor.to_string());
-    line("update-pct", config.update_pct.to_string());
-    line("defrag-lwm-pct", config.defrag_lwm_pct.to_string());
-    line("no-defrag-reads", yes_no(config.no_defrag_reads));
-    line("compress-pct", config.compress_pct.to_string());
-    line("disable-odsync", yes_no(config.disable_odsync));
-    line("commit-to-device", yes_no(config.commit_to_device));
-    line("tomb-raider", yes_no(config.tomb_raider));
-    line("tomb-raider-sleep-usec", config.tomb_raider_sleep_usec.to_string());
-    line("max-lag-sec", config.max_lag_sec.to_string());
+    let config = Config { service_threads, ..config.clone() };
+    for (key, value) in config.lines().into_iter().filter(|(key, _)| *key != "file-size-mbytes") {
+        line(key, value);
+    }
     out.push_str("\nDERIVED CONFIGURATION\n");
     let mut line = |name: &str, value: String| {
         let _ = writeln!(out, "{name}: {value}");

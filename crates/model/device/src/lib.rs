@@ -41,15 +41,15 @@ pub use faulty::{FaultError, Faulty, FaultyDrive, Judgement};
 pub use flow::{Flow, FlowMixes, FlowPaced, FlowParameters, FlowRested};
 pub use hdd::{Hdd, HddParameters};
 pub use hop::{Hop, HopParameters};
-pub use missed::{MissCause, MissLists};
+pub use missed::MissCause;
 pub use model::Model;
 pub use nand::{
     Collection, Condition, Nand, NandParameters, WriteCache, steady_write_amplification,
 };
 pub use profile::{Lookup, Parameters, Profile, ProfileError};
 pub use published::{
-    Acceptance, Durable, Evidence, EvidenceLists, JobPattern, LowerEnd, Phenomenon, PhenomenonKind,
-    Published, PublishedFigure, ValueAndBand,
+    Acceptance, Durable, Evidence, EvidenceLists, JobPattern, KeyLists, LowerEnd, MissLists,
+    Phenomenon, PhenomenonKind, Published, PublishedFigure, ValueAndBand,
 };
 pub use raid::{Raid, RaidParameters};
 pub use ram::{Ram, RamParameters};

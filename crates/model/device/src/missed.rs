@@ -2,8 +2,6 @@
 //!
 //! Invariant: causes are named, never fitted: nothing here enters the model.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 /// Suspected cause of a miss.
@@ -119,34 +117,5 @@ impl MissCause {
             }
             Self::Unexplained => "unknown",
         }
-    }
-}
-
-/// Why figures of an `[[acceptance]]` are missed, by their keys.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(transparent)]
-pub struct MissLists(BTreeMap<MissCause, Vec<String>>);
-
-impl MissLists {
-    /// Why the figure with this key is missed.
-    #[must_use]
-    pub fn of(&self, key: &str) -> Option<MissCause> {
-        let named = |(_, keys): &(&MissCause, &Vec<String>)| keys.iter().any(|one| one == key);
-        self.0.iter().find(named).map(|(cause, _)| *cause)
-    }
-
-    /// Checks the lists against these keys of figures: none without a figure, none under two causes.
-    pub(crate) fn wrong(&self, figures: &[&str]) -> Option<String> {
-        let mut seen: Vec<&str> = Vec::new();
-        for key in self.0.values().flatten() {
-            if !figures.contains(&key.as_str()) {
-                return Some(format!("names `{key}`, but has no such figure"));
-            }
-            if seen.contains(&key.as_str()) {
-                return Some(format!("names `{key}` twice"));
-            }
-            seen.push(key);
-        }
-        None
     }
 }

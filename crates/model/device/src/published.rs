@@ -3,10 +3,11 @@
 //!
 //! Invariant: nothing here enters the model.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Rate, Share};
 
-use crate::missed::MissLists;
 use crate::{CHUNK, Condition, MissCause};
 
 /// A published number: the value, the band that a model must stay in, or both.
@@ -104,47 +105,46 @@ units::words!(Evidence {
     Duplicate => "duplicate",
 });
 
-/// Roles of the figures of an `[[acceptance]]`, by key (`iops`, `latency_p99`, ...).
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct EvidenceLists {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    fitted: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    constructed: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    duplicate: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    held_out: Vec<String>,
+/// Keys of figures of an `[[acceptance]]` (`iops`, `latency_p99`, ...), by what is said of them.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct KeyLists<K: Ord>(BTreeMap<K, Vec<String>>);
+
+/// Roles of the figures.
+pub type EvidenceLists = KeyLists<Evidence>;
+/// Why figures are missed.
+pub type MissLists = KeyLists<MissCause>;
+
+impl<K: Ord> Default for KeyLists<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
 }
 
-impl EvidenceLists {
-    /// Figures with these keys are held out; no others are listed.
+impl<K: Ord + Copy> KeyLists<K> {
+    /// Says `what` of the figures with these keys.
     #[must_use]
-    pub fn held_out(keys: &[&str]) -> Self {
-        let held_out = keys.iter().map(|&key| key.to_owned()).collect();
-        Self { held_out, ..Self::default() }
+    pub fn all(what: K, keys: &[&str]) -> Self {
+        Self(BTreeMap::from([(what, keys.iter().map(|&key| key.to_owned()).collect())]))
     }
 
-    fn lists(&self) -> [(Evidence, &[String]); 4] {
-        [
-            (Evidence::Fitted, &self.fitted),
-            (Evidence::Constructed, &self.constructed),
-            (Evidence::Duplicate, &self.duplicate),
-            (Evidence::HeldOut, &self.held_out),
-        ]
-    }
-
-    /// Every key that is named, in the order of the lists.
+    /// Every key that is named.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
-        self.lists().into_iter().flat_map(|(_, keys)| keys.iter().map(String::as_str))
+        self.0.values().flatten().map(String::as_str)
     }
 
-    /// Checks the lists against these figures: no key without a figure, none in two lists.
-    fn wrong(&self, figures: &[PublishedFigure]) -> Option<String> {
+    /// What is said of the figure with this key.
+    #[must_use]
+    pub fn of(&self, key: &str) -> Option<K> {
+        let named = |(_, keys): &(&K, &Vec<String>)| keys.iter().any(|one| one == key);
+        self.0.iter().find(named).map(|(what, _)| *what)
+    }
+
+    /// Checks the lists against these keys of figures: none without a figure, none named twice.
+    fn wrong(&self, figures: &[&str]) -> Option<String> {
         let mut seen: Vec<&str> = Vec::new();
         for key in self.keys() {
-            if figures.iter().all(|one| one.key != key) {
+            if !figures.contains(&key) {
                 return Some(format!("names `{key}`, but has no such figure"));
             }
             if seen.contains(&key) {
@@ -153,11 +153,6 @@ impl EvidenceLists {
             seen.push(key);
         }
         None
-    }
-
-    fn of(&self, key: &str) -> Evidence {
-        let holds = |(_, keys): &(Evidence, &[String])| keys.iter().any(|one| one == key);
-        self.lists().into_iter().find(holds).map_or(Evidence::default(), |(evidence, _)| evidence)
     }
 }
 
@@ -302,7 +297,8 @@ impl Acceptance {
             ("write_latency_p99_9", "p99.9 of writes", nanos(self.write_latency_p99_9)),
         ];
         let made = |(key, metric, is): (&'static str, &'static str, Option<Published<f64>>)| {
-            let (evidence, missed) = (self.evidence.of(key), self.missed.of(key));
+            let (evidence, missed) =
+                (self.evidence.of(key).unwrap_or_default(), self.missed.of(key));
             Some(PublishedFigure { key, metric, is: is?, evidence, missed })
         };
         all.into_iter().filter_map(made).collect()
@@ -351,7 +347,7 @@ impl Acceptance {
                 unsound.is_some(),
                 format!("has {}, which must be a number above 0", unsound.map_or("", |one| one.metric)),
             ),
-            wrong_list("evidence", self.evidence.wrong(&published)),
+            wrong_list("evidence", self.evidence.wrong(&keys)),
             wrong_list("`missed`", self.missed.wrong(&keys)),
             (published.is_empty(), "has no figure".to_owned()),
         ];

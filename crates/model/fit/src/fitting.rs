@@ -4,7 +4,7 @@
 //! Invariants: a held-out point enters no constant; residuals are computed by simulating the fitted profile,
 //! also at fitted points.
 
-use device::{Acceptance, Constant, EvidenceLists, Parameters, Profile, Published};
+use device::{Acceptance, Constant, Evidence, KeyLists, Parameters, Profile, Published};
 use stats::estimate;
 use units::{Bytes, Nanos, Seed};
 use workload::OpClass;
@@ -196,7 +196,7 @@ fn acceptance(point: &FitPoint, source: &str) -> Acceptance {
         ..Acceptance::default()
     };
     let keys: Vec<&str> = job.published().iter().map(|figure| figure.key).collect();
-    job.evidence = EvidenceLists::held_out(&keys);
+    job.evidence = KeyLists::all(Evidence::HeldOut, &keys);
     job
 }
 

@@ -4,13 +4,11 @@
 use std::path::Path;
 use std::time::Instant;
 
-use crosspoint_sim::{
-    BlockPath, HostModel, Layout, Machine, NullEngine, PageCache, Processors, Recency, run,
-};
+use crosspoint_sim::{BlockPath, HostModel, run};
 use device::{Condition, Model, Profile};
 use stats::Timeline;
 use units::{Bytes, Nanos, Seed, Share};
-use workload::{BlockGroup, BlockPlan, KvClient, KvRole};
+use workload::{BlockGroup, BlockPlan};
 
 /// Repetitions of each row; the median is printed.
 const ROUNDS: usize = 5;
@@ -37,9 +35,6 @@ fn main() -> Result<(), String> {
     // Cargo adds a word of its own.
     let only = std::env::args().skip(1).find_map(|word| word.parse().ok());
     let devices = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../devices");
-    if only.is_none() {
-        machine(&devices)?;
-    }
     table(&devices, only)
 }
 
@@ -61,47 +56,6 @@ fn table(devices: &Path, only: Option<usize>) -> Result<(), String> {
         let (iops, rate, speed) = rounds[ROUNDS / 2];
         println!("| {name} | {depth} | {share} | {iops:.0} | {:.1} | {speed:.0} |", rate / 1e6);
     }
-    Ok(())
-}
-
-/// Prints how fast threads of sequential code run: lookups of 64 clients on 4 cores through a page cache that
-/// holds a quarter of the data.
-fn machine(devices: &Path) -> Result<(), String> {
-    const RECORDS: u32 = 1 << 18;
-    const CLIENTS: u32 = 64;
-    let profile = profile(devices, "intel-p4800x")?;
-    let second = Nanos::from_secs(1);
-    let timeline = Timeline { warm_up: Nanos::ZERO, measure: second, interval: second };
-    let mut rounds: Vec<(f64, f64)> = (0..ROUNDS)
-        .map(|_| {
-            let device = Model::new(&profile, Condition::Steady, Seed(1));
-            let machine = Machine::new(device, Processors { cores: 4, siblings: false });
-            let engine = NullEngine {
-                records: RECORDS,
-                layout: Layout::Leaves { fan_out: 120 },
-                clients: CLIENTS,
-                hit: Nanos(500),
-                path: HostModel::named("psync").unwrap_or(HostModel::io_uring()),
-            };
-            let pages = engine.layout.pages(RECORDS);
-            let cache = PageCache::new(pages, pages / 4, Recency::Marks).in_group();
-            let target = engine.over(machine.clone(), cache);
-            let roles = vec![KvRole::READER; CLIENTS as usize];
-            let clients = KvClient::all(&roles, RECORDS.into(), timeline.end(), Seed(1));
-            let began = Instant::now();
-            let recording = run(target, clients, timeline);
-            let real = began.elapsed().as_secs_f64();
-            (recording.total(None).counts.ops as f64 / real, machine.waits() as f64 / real)
-        })
-        .collect();
-    rounds.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let (lookups, waits) = rounds[ROUNDS / 2];
-    println!(
-        "threads of sequential code, {CLIENTS} clients on 4 cores, a quarter resident: {:.1} million \
-         lookups/s, {:.1} million waits/s",
-        lookups / 1e6,
-        waits / 1e6
-    );
     Ok(())
 }
 

@@ -10,16 +10,33 @@ use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use units::{Nanos, Seed};
-use workload::{BlockOp, OpClass, Outcome};
+use workload::{BlockOp, OpClass};
 
 use crate::HostModel;
 use crate::cores::Cores;
-use crate::target::{Done, Target, Ticket};
 
 /// The operation in this slot reaches the device.
 const SUBMIT: u32 = 0;
 /// The client learns of the completion of this slot.
 const VISIBLE: u32 = 1;
+
+/// An operation in flight, and whose it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ticket {
+    /// Number of the client, from 0; each has its own thread.
+    pub client: u32,
+    /// Number of the operation among those in flight; small, and reused once it has ended.
+    pub slot: u32,
+}
+
+/// A completed operation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Done {
+    /// Its slot.
+    pub slot: u32,
+    /// When the client's thread had the result.
+    pub at: Nanos,
+}
 
 #[derive(Debug, Clone, Copy)]
 struct Slot {
@@ -42,11 +59,6 @@ pub struct BlockPath<D> {
     slots: Vec<Slot>,
     completions: Vec<Completion>,
     random: Xoshiro256PlusPlus,
-}
-
-/// Submission queue of a thread: one each, as on a CPU of its own. Beyond 65,536 threads some share one.
-pub(crate) const fn queue_of(thread: u32) -> u16 {
-    thread as u16
 }
 
 impl<D: Device> BlockPath<D> {
@@ -98,7 +110,8 @@ impl<D: Device> BlockPath<D> {
             // Block workloads have no other classes.
             _ => Request::flush(id),
         };
-        self.device.submit(now, request.by(queue_of(client)));
+        // One submission queue a thread, as on a CPU of its own; beyond 65,536 threads some share one.
+        self.device.submit(now, request.by(client as u16));
         self.look();
     }
 
@@ -110,7 +123,7 @@ impl<D: Device> BlockPath<D> {
     /// The completion is visible; reaping it needs the client's thread.
     #[inline]
     fn visible(&mut self, now: Nanos, slot: u32) -> Option<Done> {
-        let Slot { client, op } = self.slots[slot as usize];
+        let Slot { client, .. } = self.slots[slot as usize];
         let free = self.cores.free_at(client);
         if free > now && self.cores.shared() {
             // Cores go to whoever needs one now, so a busy thread asks again later.
@@ -121,16 +134,12 @@ impl<D: Device> BlockPath<D> {
         if self.host.between > Nanos::ZERO {
             self.cores.compute(client, at, self.host.between, now);
         }
-        let ticket = Ticket { client, slot };
-        Some(Done { ticket, at, outcome: Outcome::Done, bytes: op.length })
+        Some(Done { slot, at })
     }
-}
 
-impl<D: Device> Target for BlockPath<D> {
-    type Op = BlockOp;
-
+    /// Takes an operation that a client's thread issues at `now`, or as soon as that thread is free.
     #[inline]
-    fn submit(&mut self, now: Nanos, ticket: Ticket, op: BlockOp) {
+    pub(crate) fn submit(&mut self, now: Nanos, ticket: Ticket, op: BlockOp) {
         let Ticket { client, slot } = ticket;
         let of = Slot { client, op };
         match self.slots.get_mut(slot as usize) {
@@ -145,19 +154,24 @@ impl<D: Device> Target for BlockPath<D> {
         self.events.push(reaches.max(now), Event::new(SUBMIT, slot));
     }
 
+    /// When the thread of `client` can issue its next operation; the past if it can now.
     #[inline]
-    fn free_at(&self, client: u32) -> Nanos {
+    pub(crate) fn free_at(&self, client: u32) -> Nanos {
         self.cores.free_at(client)
     }
 
+    /// Time of the next internal event; `None` when idle.
     #[inline]
-    fn next_event(&self) -> Option<Nanos> {
+    pub(crate) fn next_event(&self) -> Option<Nanos> {
         let next = self.events.next_time().unwrap_or(Nanos::MAX).min(self.device_next);
         (next < Nanos::MAX).then_some(next)
     }
 
+    /// Processes one event due at `now`, and returns the completion if it was one; called again as long as
+    /// something is due. Completions of one instant are returned one by one, so that each client can continue
+    /// first.
     #[inline]
-    fn advance(&mut self, now: Nanos) -> Option<Done> {
+    pub(crate) fn advance(&mut self, now: Nanos) -> Option<Done> {
         if self.device_next <= now {
             let mut completions = std::mem::take(&mut self.completions);
             self.device.advance(now, &mut completions);

@@ -1,39 +1,39 @@
-//! The virtual-time driver: any clients against any target, with the workload code and the recorder of
-//! measured trials.
+//! The virtual-time driver: any clients against a block device behind a submission path, with the workload
+//! code and the recorder of measured trials.
 //!
 //! Invariants: time never goes back; at one instant clients that asked to be called come first, in the order
 //! in which they asked, then the target.
 
-use device::{Event, EventQueue};
+use device::{Device, Event, EventQueue};
 use stats::{Recorded, Recorder, Recording, Timeline};
 use units::Nanos;
-use workload::{Client, Issue, Step, Workload};
+use workload::{BlockOp, Client, Issue, Outcome, Step, Workload};
 
-use crate::target::{Done, Target, Ticket};
+use crate::BlockPath;
+use crate::block_path::{Done, Ticket};
 
 #[derive(Debug, Clone, Copy)]
-struct InFlight<Op> {
-    issue: Issue<Op>,
+struct InFlight {
+    client: u32,
+    issue: Issue<BlockOp>,
     issued: Nanos,
 }
 
 /// Events between two questions whether to stop: some milliseconds.
 pub const STEPS: u32 = 1 << 14;
 
-struct Driver<T: Target, W> {
-    target: T,
+struct Driver<D, W> {
+    target: BlockPath<D>,
     clients: Vec<Client<W>>,
     now: Nanos,
     /// Clients that asked to be called again.
     wakes: EventQueue<Event>,
     /// `[client]`: when it will next be called, if planned.
     wake_at: Vec<Option<Nanos>>,
-    slots: Vec<InFlight<T::Op>>,
+    slots: Vec<InFlight>,
     free_slots: Vec<u32>,
     /// `[client]`: one for each thread, as on a real host; its time never goes back.
     recorders: Vec<Recorder>,
-    /// `[client]`: state of a multi-statement operation.
-    parts: Vec<<T::Op as Recorded>::Parts>,
 }
 
 /// Runs the clients over an idle target until they are finished and nothing is in flight. A closed loop over
@@ -43,11 +43,11 @@ struct Driver<T: Target, W> {
 /// If operations are in flight and no event is pending: the target lost one, or its threads deadlocked. A
 /// result without them would be wrong.
 #[must_use]
-pub fn run<T, W>(target: T, clients: Vec<Client<W>>, timeline: Timeline) -> Recording
-where
-    T: Target,
-    W: Workload<Op = T::Op>,
-{
+pub fn run<D: Device, W: Workload<Op = BlockOp>>(
+    target: BlockPath<D>,
+    clients: Vec<Client<W>>,
+    timeline: Timeline,
+) -> Recording {
     run_unless(target, clients, timeline, &|| false).expect("invariant: nobody stops it")
 }
 
@@ -56,16 +56,12 @@ where
 /// # Panics
 /// As [`run`].
 #[must_use]
-pub fn run_unless<T, W>(
-    target: T,
+pub fn run_unless<D: Device, W: Workload<Op = BlockOp>>(
+    target: BlockPath<D>,
     clients: Vec<Client<W>>,
     timeline: Timeline,
     stop: &dyn Fn() -> bool,
-) -> Option<Recording>
-where
-    T: Target,
-    W: Workload<Op = T::Op>,
-{
+) -> Option<Recording> {
     let mut driver = Driver {
         target,
         now: Nanos::ZERO,
@@ -74,7 +70,6 @@ where
         slots: Vec::new(),
         free_slots: Vec::new(),
         recorders: clients.iter().map(|client| Recorder::of(client, timeline)).collect(),
-        parts: clients.iter().map(|_| Default::default()).collect(),
         clients,
     };
     let clients = 0..driver.clients.len() as u32;
@@ -94,11 +89,7 @@ where
     Some(recording)
 }
 
-impl<T, W> Driver<T, W>
-where
-    T: Target,
-    W: Workload<Op = T::Op>,
-{
+impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
     /// Runs until no client will issue anything again; background work of a target has no end. Returns
     /// whether it got there.
     fn drain(&mut self, stop: &dyn Fn() -> bool) -> bool {
@@ -136,14 +127,15 @@ where
 
     #[inline]
     fn ended(&mut self, done: Done) {
-        let Done { ticket: Ticket { client, slot }, at, outcome, bytes } = done;
-        let InFlight { issue, issued } = self.slots[slot as usize];
+        let Done { slot, at } = done;
+        let InFlight { client, issue, issued } = self.slots[slot as usize];
         self.free_slots.push(slot);
         let of = client as usize;
         let recorder = &mut self.recorders[of];
         while recorder.poll(at).is_some() {}
-        T::Op::record(&mut self.parts[of], recorder, &issue, (issued, at), (outcome, bytes));
-        self.clients[of].workload.completed(issue.id, outcome, at);
+        let ended = (Outcome::Done, issue.op.length);
+        BlockOp::record(&mut Default::default(), recorder, &issue, (issued, at), ended);
+        self.clients[of].workload.completed(issue.id, Outcome::Done, at);
         self.pump(client);
     }
 
@@ -154,7 +146,7 @@ where
             let at = self.target.free_at(client).max(self.now);
             match self.clients[client as usize].workload.next(at) {
                 Step::Issue(issue) => {
-                    let slot = self.slot(InFlight { issue, issued: at });
+                    let slot = self.slot(InFlight { client, issue, issued: at });
                     self.target.submit(self.now, Ticket { client, slot }, issue.op);
                 }
                 Step::WaitUntil(until) => {
@@ -173,7 +165,7 @@ where
 
     /// A place for an operation in flight.
     #[inline]
-    fn slot(&mut self, flight: InFlight<T::Op>) -> u32 {
+    fn slot(&mut self, flight: InFlight) -> u32 {
         match self.free_slots.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = flight;

@@ -10,17 +10,11 @@ mod calibration;
 mod cores;
 mod driver;
 mod host;
-mod machine;
-mod null_engine;
 mod page_cache;
 pub mod scheduler;
-mod target;
 
 pub use block_path::BlockPath;
 pub use calibration::{Calibration, PathCost, WakeUps};
 pub use driver::{STEPS, run, run_unless};
 pub use host::HostModel;
-pub use machine::{Desk, Lock, LockGuard, Machine, Processors, ThreadId, Threads, Waiters};
-pub use null_engine::{Layout, NullEngine};
 pub use page_cache::{PageCache, Recency};
-pub use target::{Done, Target, Ticket};

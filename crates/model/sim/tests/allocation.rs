@@ -1,16 +1,14 @@
-//! Threads of sequential code allocate nothing once they run: a trial ten times as long allocates no more.
+//! Virtual time allocates nothing once it runs: a trial ten times as long allocates no more.
 //! If it did, virtual time would be as slow as the allocator.
 
-use std::alloc::{GlobalAlloc, Layout as Memory, System};
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crosspoint_sim::{
-    BlockPath, HostModel, Layout, Machine, NullEngine, PageCache, Processors, Recency, run,
-};
+use crosspoint_sim::{BlockPath, HostModel, run};
 use device::{BUILT_IN, Condition, Model, Profile};
 use stats::Timeline;
 use units::{Bytes, Nanos, Seed};
-use workload::{BlockGroup, BlockPlan, KvClient, KvRole};
+use workload::{BlockGroup, BlockPlan};
 
 struct Counting;
 
@@ -18,12 +16,12 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 // SAFETY: everything is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Memory) -> *mut u8 {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller's promises are the system allocator's.
         unsafe { System.alloc(layout) }
     }
-    unsafe fn dealloc(&self, place: *mut u8, layout: Memory) {
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
         // SAFETY: as above.
         unsafe { System.dealloc(place, layout) }
     }
@@ -42,25 +40,7 @@ fn timeline(milliseconds: u64) -> Timeline {
     Timeline { warm_up: Nanos::ZERO, measure, interval: measure }
 }
 
-/// Allocations and operations of this many milliseconds of an engine.
-fn engine(milliseconds: u64) -> (u64, u64) {
-    let (records, clients) = (100_000, 16);
-    let path = HostModel::named("psync").expect("it is known");
-    let (layout, hit) = (Layout::Leaves { fan_out: 120 }, Nanos(500));
-    let engine = NullEngine { records, layout, clients, hit, path };
-    let pages = layout.pages(records);
-    let cache = PageCache::new(pages, pages / 4, Recency::Marks).in_group();
-    let processors = Processors { cores: 4, siblings: true };
-    let target = engine.over(Machine::new(device(), processors), cache);
-    let timeline = timeline(milliseconds);
-    let roles = vec![KvRole::READER; clients as usize];
-    let clients = KvClient::all(&roles, u64::from(records), timeline.end(), Seed(1));
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
-    let recording = run(target, clients, timeline);
-    (ALLOCATIONS.load(Ordering::Relaxed) - before, recording.total(None).counts.ops)
-}
-
-/// The same for a device behind a submission path.
+/// Allocations and operations of this many milliseconds of a device behind a submission path.
 fn block(milliseconds: u64) -> (u64, u64) {
     let timeline = timeline(milliseconds);
     let plan =
@@ -74,10 +54,8 @@ fn block(milliseconds: u64) -> (u64, u64) {
 
 #[test]
 fn nothing_is_allocated_after_warm_up() {
-    for trial in [engine, block] {
-        let ((short, few), (long, many)) = (trial(50), trial(500));
-        assert!(many > 5 * few && few > 1000, "{few} and {many} operations");
-        // Queues that grow to their size do so in both.
-        assert!(long <= short + 20, "{short} allocations, ten times as long {long}");
-    }
+    let ((short, few), (long, many)) = (block(50), block(500));
+    assert!(many > 5 * few && few > 1000, "{few} and {many} operations");
+    // Queues that grow to their size do so in both.
+    assert!(long <= short + 20, "{short} allocations, ten times as long {long}");
 }

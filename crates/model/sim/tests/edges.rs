@@ -131,3 +131,28 @@ fn what_never_ends_is_at_least() {
     let median = percentile(&total.latency, total.missed, 40.0).expect("enough operations");
     assert!(!median.at_least && median.value < 1e6);
 }
+
+/// Loses every request.
+struct Losing;
+
+impl Device for Losing {
+    fn submit(&mut self, _: Nanos, _: Request) {}
+
+    fn next_event(&self) -> Option<Nanos> {
+        None
+    }
+
+    fn advance(&mut self, _: Nanos, _: &mut Vec<Completion>) {}
+}
+
+/// A device that loses an operation must not pass for a run in which nothing happened.
+#[test]
+#[should_panic(expected = "2 operations never ended")]
+fn lost_operations_are_found() {
+    let timeline = Timeline { warm_up: Nanos::ZERO, measure: ms(10), interval: ms(10) };
+    let plan =
+        BlockPlan { queue_depth: 2, ..BlockPlan::reads(4096, Bytes::mib(64), timeline.end()) };
+    let host = HostModel::named("none").expect("it is known");
+    let target = BlockPath::new(Losing, host, 1, Seed(1));
+    let _ = run(target, BlockGroup::new(plan).clients(Seed(1)), timeline);
+}

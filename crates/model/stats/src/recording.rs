@@ -225,23 +225,7 @@ impl Recording {
     /// fewer intervals (it stopped earlier), the rest is the other's alone. Both are in order of time; linear
     /// in their length.
     pub fn merge(&mut self, other: &Self) {
-        let place = |interval: &Interval| (interval.phase, interval.start);
-        let mut at = 0;
-        for theirs in &other.intervals {
-            while self.intervals.get(at).is_some_and(|mine| place(mine) < place(theirs)) {
-                at += 1;
-            }
-            match self.intervals.get_mut(at) {
-                Some(mine) if place(mine) == place(theirs) => mine.add(theirs),
-                Some(_) => {
-                    // The rest is merged in one go: an insertion for each would move it each time.
-                    let rest = self.intervals.split_off(at);
-                    self.intervals.extend(merged(rest, &other.intervals, theirs));
-                    break;
-                }
-                None => self.intervals.push(theirs.clone()),
-            }
-        }
+        self.intervals = merged(std::mem::take(&mut self.intervals), &other.intervals);
         self.carried.add(&other.carried);
         self.error_samples.extend_from_slice(&other.error_samples);
         self.missed_arrivals = self.missed_arrivals.saturating_add(other.missed_arrivals);
@@ -374,12 +358,12 @@ impl Recording {
     }
 }
 
-/// Both in order, of `other` from `first` on.
-fn merged(mine: Vec<Interval>, other: &[Interval], first: &Interval) -> Vec<Interval> {
+/// Both in order.
+fn merged(mine: Vec<Interval>, other: &[Interval]) -> Vec<Interval> {
     let place = |interval: &Interval| (interval.phase, interval.start);
-    let mut out: Vec<Interval> = Vec::with_capacity(mine.len() + other.len());
+    let mut out: Vec<Interval> = Vec::with_capacity(mine.len().max(other.len()));
     let mut mine = mine.into_iter().peekable();
-    for theirs in other.iter().skip_while(|one| place(one) < place(first)) {
+    for theirs in other {
         while let Some(before) = mine.next_if(|one| place(one) < place(theirs)) {
             out.push(before);
         }

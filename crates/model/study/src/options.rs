@@ -118,6 +118,20 @@ pub struct OptionDoc {
     pub doc: &'static str,
 }
 
+/// Options in lines of `name: kind, default, where figures show it, one line of help;`.
+#[macro_export]
+macro_rules! option_docs {
+    ($($name:ident: $kind:expr, $default:expr, $shown:ident, $doc:expr;)*) => {
+        &[$($crate::OptionDoc {
+            name: stringify!($name),
+            kind: $kind,
+            default: $default,
+            shown: $crate::Shown::$shown,
+            doc: $doc,
+        }),*]
+    };
+}
+
 /// Where figures show an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {

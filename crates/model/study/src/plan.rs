@@ -14,10 +14,13 @@ use crate::supported::unsupported;
 use crate::{DeviceName, Experiment, Job, Stack, Study};
 
 /// Source of a trial's figures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     /// A real device.
+    #[default]
     Measured,
     /// A real engine on a live device model.
     Emulated,

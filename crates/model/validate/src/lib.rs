@@ -11,6 +11,8 @@ mod phenomena;
 mod prediction_error;
 mod write_cliff;
 
-pub use acceptance::{Check, JobKind, check, check_job, predicted};
+pub use acceptance::{Check, JobKind, check_job, predicted};
 pub use phenomena::{GROWTH, check_growth, check_phenomena, growth_shape};
-pub use prediction_error::{CheckedFigure, FIGURES_MIN, JobShape, PredictionError};
+pub use prediction_error::{
+    CheckedFigure, FIGURES_MIN, JobShape, PredictionError, median_absolute,
+};

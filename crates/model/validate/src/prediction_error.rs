@@ -143,10 +143,8 @@ impl PredictionError {
             let seen = near().next().is_some();
             return if seen { Self::Fit } else { Self::NotValidated };
         };
-        let middle = errors.len() / 2;
-        let low = errors[(errors.len() - 1) / 2].abs();
         Self::HeldOut {
-            median: (low + errors[middle].abs()) / 2.0,
+            median: median_absolute(&errors).unwrap_or_default(),
             worst,
             figures: errors.len() as u32,
             one_sided: errors.iter().all(|error| (*error < 0.0) == (worst < 0.0)),
@@ -210,6 +208,15 @@ impl PredictionError {
 
 const fn plural(figures: u32) -> &'static str {
     if figures == 1 { "figure" } else { "figures" }
+}
+
+/// Median of absolute values.
+#[must_use]
+pub fn median_absolute(errors: &[f64]) -> Option<f64> {
+    let mut sizes: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
+    sizes.sort_by(f64::total_cmp);
+    let last = sizes.len().checked_sub(1)?;
+    Some((sizes[last / 2] + sizes[sizes.len() / 2]) / 2.0)
 }
 
 #[cfg(test)]

@@ -99,19 +99,8 @@ impl OpClass {
     pub const COUNT: usize = 20;
 
     /// The SQL statements among them, in their order within a transaction.
-    pub const STATEMENTS: [Self; 11] = [
-        Self::Begin,
-        Self::PointSelect,
-        Self::SimpleRange,
-        Self::SumRange,
-        Self::OrderRange,
-        Self::DistinctRange,
-        Self::IndexUpdate,
-        Self::NonIndexUpdate,
-        Self::Delete,
-        Self::Insert,
-        Self::Commit,
-    ];
+    pub const STATEMENTS: [Self; 11] =
+        *Self::ALL.last_chunk().expect("invariant: the last ones are statements");
 
     /// Position in arrays by class.
     #[must_use]

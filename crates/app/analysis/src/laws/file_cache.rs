@@ -5,6 +5,7 @@
 //! error. Invariant: the points belong to one stack and differ in memory only. Queueing is included in t_IO.
 
 use archive::Run;
+use indexmap::IndexMap;
 use study::Source;
 use units::Nanos;
 use workload::OpClass;
@@ -96,7 +97,7 @@ fn counted(group: &Group<'_>) -> Option<Counted> {
 /// The laws of a run, one for each stack whose memory was varied.
 #[must_use]
 pub fn cache_laws(run: &Run) -> Vec<CacheLaw> {
-    let mut lines: Vec<Vec<Group<'_>>> = Vec::new();
+    let mut lines: IndexMap<_, Vec<Group<'_>>> = IndexMap::new();
     let rest = |group: &Group<'_>| {
         let mut point = group.first.point.clone();
         point.remove(MEMORY);
@@ -104,13 +105,9 @@ pub fn cache_laws(run: &Run) -> Vec<CacheLaw> {
     };
     let swept = |group: &Group<'_>| is_sql(group.first) && group.first.point.contains_key(MEMORY);
     for group in groups(run).into_iter().filter(|group| swept(group) && group.is_sound()) {
-        let same = |line: &&mut Vec<Group<'_>>| rest(&line[0]) == rest(&group);
-        match lines.iter_mut().find(same) {
-            Some(line) => line.push(group),
-            None => lines.push(vec![group]),
-        }
+        lines.entry(rest(&group)).or_default().push(group);
     }
-    lines.iter().filter_map(|line| law(line)).collect()
+    lines.values().filter_map(|line| law(line)).collect()
 }
 
 fn law(line: &[Group<'_>]) -> Option<CacheLaw> {

@@ -1,18 +1,17 @@
 //! A drive's server, as the process that uses the drive sees it.
 
-use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use attach::PowerCut;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use stack::{Mark, StackError, release, state_directory};
 use stats::Served;
 
-use super::{CutPlan, DRIVE_VERB, DriveSpec, NotServed, Request, Response};
+use super::{CutPlan, DRIVE_VERB, DriveSpec, NotServed, Request, Response, heard, say};
 use crate::RunnerError;
 use crate::attached::{Disk, all};
 
@@ -35,37 +34,19 @@ pub struct DriveProcess {
 #[derive(Debug)]
 struct Channel {
     input: ChildStdin,
-    output: ChildStdout,
-    /// Bytes read so far of the next response line.
-    heard: Vec<u8>,
+    heard: Receiver<std::io::Result<Response>>,
 }
 
 impl Channel {
     /// Sends a request and waits for its answer; unusable after an error.
     fn ask(&mut self, request: &Request, within: Duration) -> std::io::Result<Response> {
-        let mut text = serde_json::to_string(request)?;
-        text.push('\n');
-        self.input.write_all(text.as_bytes())?;
-        let began = Instant::now();
-        loop {
-            if let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.heard.drain(..=end).collect();
-                return Ok(serde_json::from_slice(&line)?);
-            }
-            let left = within.saturating_sub(began.elapsed());
-            let left = Timespec::try_from(left).map_err(std::io::Error::other)?;
-            let mut ready = [PollFd::new(&self.output, PollFlags::IN)];
-            if poll(&mut ready, Some(&left))? == 0 {
-                return Err(std::io::Error::other("its server process does not answer"));
-            }
-            let mut part = [0; 4096];
-            match self.output.read(&mut part)? {
-                0 => {
-                    return Err(std::io::Error::other("its server process has ended"));
-                }
-                count => self.heard.extend_from_slice(&part[..count]),
-            }
-        }
+        say(&self.input, request)?;
+        self.heard.recv_timeout(within).unwrap_or_else(|error| {
+            Err(std::io::Error::other(match error {
+                RecvTimeoutError::Timeout => "its server process does not answer",
+                RecvTimeoutError::Disconnected => "its server process has ended",
+            }))
+        })
     }
 }
 
@@ -93,7 +74,7 @@ impl DriveProcess {
         let mut child = spawn().map_err(failed)?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (input, output) = pipes.expect("invariant: both were asked for");
-        let mut channel = Channel { input, output, heard: Vec::new() };
+        let mut channel = Channel { input, heard: heard(output) };
         let answer = channel.ask(&Request::Serve(Box::new(spec.clone())), WORK_MAX);
         let error = match answer {
             Ok(Response::Serving(disk)) => {

@@ -7,10 +7,13 @@
 mod client;
 mod server;
 
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, sync_channel};
 
 use attach::PowerCut;
 use device::{Fault, FaultPlan, FaultPlanError, Window};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use stats::Served;
 use study::{Condition, Stack};
@@ -24,6 +27,30 @@ pub use server::{serve_attached, serve_drive};
 
 /// The hidden verb that serves a drive.
 pub const DRIVE_VERB: &str = "serve-drive";
+
+/// Messages of the other side, each a line; the channel ends with them.
+fn heard<T: DeserializeOwned + Send + 'static>(
+    from: impl Read + Send + 'static,
+) -> Receiver<std::io::Result<T>> {
+    let (send, receive) = sync_channel(1);
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines() {
+            let message = line.and_then(|line| Ok(serde_json::from_str(&line)?));
+            if send.send(message).is_err() {
+                return;
+            }
+        }
+    });
+    receive
+}
+
+/// Sends a message to the other side.
+fn say(mut to: impl Write, message: &impl Serialize) -> std::io::Result<()> {
+    let mut text = serde_json::to_string(message)?;
+    text.push('\n');
+    to.write_all(text.as_bytes())?;
+    to.flush()
+}
 
 /// The drive to serve.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -2,11 +2,10 @@
 //!
 //! It owns the undo journal of what it created, so `clean` can undo it after a kill.
 
-use std::io::{BufRead, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use attach::{AttachError, Attached, Missing, Pace, SPIN_MAX, Spin, Store};
@@ -17,10 +16,9 @@ use stack::{
     Journal, StackError, Undo, WorkArea, check_directory, is_loop_over, loop_over, release,
     state_directory, still_used,
 };
-use stats::Served;
 use units::{Bytes, Nanos, Seed};
 
-use super::{CutPlan, DriveSpec, NotServed, Request, Response};
+use super::{CutPlan, DriveSpec, NotServed, Request, Response, heard, say};
 use crate::RunnerError;
 use crate::attached::{Disk, DiskEntry};
 
@@ -99,23 +97,23 @@ pub fn serve_attached(
 /// # Errors
 /// If standard input holds an invalid request, or the answers are not read.
 pub fn serve_drive() -> std::io::Result<()> {
-    let requests = requests();
+    let requests = heard(std::io::stdin());
     let Request::Serve(spec) = requests.recv().map_err(std::io::Error::other)?? else {
         return Err(std::io::Error::other("no drive was requested"));
     };
     let asked = Asked::listen()?;
     let mut serving = match Serving::begin(&spec) {
         Ok(serving) => serving,
-        Err(error) => return answer(&refusal(error)),
+        Err(error) => return say(std::io::stdout(), &refusal(error)),
     };
-    answer(&Response::Serving(Box::new(serving.disk.clone())))?;
+    say(std::io::stdout(), &Response::Serving(Box::new(serving.disk.clone())))?;
     while serving.attached.is_served() {
         match requests.recv_timeout(TELL) {
             Ok(request) => {
                 let end = matches!(request, Ok(Request::End));
                 let response = serving.handle(request?);
                 let ended = end && matches!(response, Response::Done);
-                answer(&response)?;
+                say(std::io::stdout(), &response)?;
                 if ended {
                     break;
                 }
@@ -133,27 +131,6 @@ pub fn serve_drive() -> std::io::Result<()> {
     }
     serving.end();
     Ok(())
-}
-
-/// Returns a channel of the requests read from stdin.
-fn requests() -> Receiver<std::io::Result<Request>> {
-    let (send, receive) = sync_channel(1);
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines() {
-            let request = line.and_then(|line| Ok(serde_json::from_str(&line)?));
-            if send.send(request).is_err() {
-                return;
-            }
-        }
-    });
-    receive
-}
-
-fn answer(response: &Response) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer(&mut out, response)?;
-    out.write_all(b"\n")?;
-    out.flush()
 }
 
 fn refusal(error: RunnerError) -> Response {
@@ -385,20 +362,14 @@ fn make(
     let disk = Disk {
         process: std::process::id(),
         model: spec.model.clone(),
-        title: String::new(),
         size: spec.size.get(),
         store: spec.store.clone(),
         transport: attached.transport().to_owned(),
         floor_ns: attached.floor().get(),
         file,
         block,
-        served: Served::default(),
-        staging: false,
         owner: spec.owner,
-        powerless: false,
-        stayed: 0,
-        used_by: String::new(),
-        ended: false,
+        ..Disk::default()
     };
     Ok((attached, disk))
 }

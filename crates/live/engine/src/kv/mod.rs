@@ -16,7 +16,7 @@ use crate::{
     EngineError, KeyValue, KeyValueEngine, SAMPLE_EVERY, Setting, Starter, TrialSpec, drive,
     run_clients,
 };
-use operations::{Buffers, KvSession, Records};
+use operations::KvSession;
 
 pub use ledger::{Checked, Ledger};
 pub use page_cache::{Residency, evict, residency};
@@ -87,13 +87,12 @@ pub fn measure<E: KeyValueEngine, W: Workload<Op = KvOp> + Send>(
     control: &Control<'_>,
 ) -> Result<TrialResult, EngineError> {
     let values = Values::new(spec.values, spec.seed);
-    let records = Records { values: &values, ledger };
+    let values = &values;
     let starter = |client: Client<W>| Starter {
         background: false,
         recorded: client.recorded,
         body: move |seat: crate::Seat<'_>| {
-            let buffers = Buffers::new(spec.key_size, spec.values.most);
-            let mut session = KvSession { access: engine.access()?, records, buffers };
+            let mut session = KvSession::new(engine.access()?, values, ledger, spec.key_size);
             Ok((drive(seat, &mut session, client)?, ()))
         },
     };

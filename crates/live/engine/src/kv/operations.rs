@@ -8,15 +8,14 @@ use workload::{Issue, KvAction, KvOp, Values, write_key};
 use super::Ledger;
 use crate::{EngineError, KeyValue, Session, Submit};
 
-/// Shared parameters of a trial's operations.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Records<'a> {
-    pub values: &'a Values,
-    pub ledger: Option<&'a Ledger>,
-}
+/// One lookup in this many is checked byte by byte, whichever record it reads.
+const WHOLE_EVERY: u32 = 16;
 
-/// A client's space for a key and a value.
-pub(crate) struct Buffers {
+/// A client's access to a database as a session: every operation completes at once.
+pub(crate) struct KvSession<'a, A> {
+    access: A,
+    values: &'a Values,
+    ledger: Option<&'a Ledger>,
     key: Vec<u8>,
     /// A second key, to compare with.
     other: Vec<u8>,
@@ -25,83 +24,55 @@ pub(crate) struct Buffers {
     lookups: u32,
 }
 
-/// One lookup in this many is checked byte by byte, whichever record it reads.
-const WHOLE_EVERY: u32 = 16;
-
-impl Buffers {
-    pub fn new(key_size: usize, value_most: usize) -> Self {
-        let key = vec![0; key_size];
-        Self { other: key.clone(), key, value: Vec::with_capacity(value_most.max(64)), lookups: 0 }
-    }
-}
-
-/// A client's access to a database as a session: every operation completes at once.
-pub(crate) struct KvSession<'a, A> {
-    pub access: A,
-    pub records: Records<'a>,
-    pub buffers: Buffers,
-}
-
 impl<A: KeyValue> Session for KvSession<'_, A> {
     type Op = KvOp;
 
     #[inline]
     fn submit(&mut self, issue: &Issue<KvOp>) -> Submit {
-        Submit::Done(self.records.perform(&mut self.access, issue.op, &mut self.buffers))
+        Submit::Done(self.perform(issue.op))
     }
 }
 
-impl Records<'_> {
+impl<'a, A: KeyValue> KvSession<'a, A> {
+    /// A session with keys of that size and values that `ledger`, if any, notes.
+    pub fn new(access: A, values: &'a Values, ledger: Option<&'a Ledger>, key_size: usize) -> Self {
+        let key = vec![0; key_size];
+        Self { access, values, ledger, other: key.clone(), key, value: Vec::new(), lookups: 0 }
+    }
+
     /// Does `op`; returns the bytes of the values that it moved.
     #[inline]
-    pub fn perform<A: KeyValue>(
-        &self,
-        access: &mut A,
-        op: KvOp,
-        buffers: &mut Buffers,
-    ) -> Result<u32, EngineError> {
-        write_key(op.record, &mut buffers.key);
+    fn perform(&mut self, op: KvOp) -> Result<u32, EngineError> {
+        write_key(op.record, &mut self.key);
         match op.action {
-            KvAction::Get => self.get(access, op.record, buffers),
-            KvAction::Put | KvAction::Insert => self.put(access, op, buffers),
+            KvAction::Get => self.get(op.record),
+            KvAction::Put | KvAction::Insert => self.put(op),
             KvAction::Update => {
-                let seen = self.get(access, op.record, buffers)?;
-                Ok(seen + self.put(access, op, buffers)?)
+                let seen = self.get(op.record)?;
+                Ok(seen + self.put(op)?)
             }
-            KvAction::Delete => access.delete(&buffers.key).map(|()| 0),
-            KvAction::Scan(length) | KvAction::ScanUpTo(length) => {
-                self.scan(access, length, buffers)
-            }
+            KvAction::Delete => self.access.delete(&self.key).map(|()| 0),
+            KvAction::Scan(length) | KvAction::ScanUpTo(length) => self.scan(length),
         }
     }
 
-    fn put<A: KeyValue>(
-        &self,
-        access: &mut A,
-        op: KvOp,
-        buffers: &mut Buffers,
-    ) -> Result<u32, EngineError> {
-        self.values.fill(op.record, op.generation, &mut buffers.value);
-        access.put(&buffers.key, &buffers.value)?;
+    fn put(&mut self, op: KvOp) -> Result<u32, EngineError> {
+        self.values.fill(op.record, op.generation, &mut self.value);
+        self.access.put(&self.key, &self.value)?;
         if let Some(ledger) = self.ledger {
             ledger.acknowledged(op.record, op.generation)?;
         }
-        Ok(buffers.value.len() as u32)
+        Ok(self.value.len() as u32)
     }
 
-    fn get<A: KeyValue>(
-        &self,
-        access: &mut A,
-        record: u64,
-        buffers: &mut Buffers,
-    ) -> Result<u32, EngineError> {
-        buffers.lookups = buffers.lookups.wrapping_add(1);
-        let whole = buffers.lookups.is_multiple_of(WHOLE_EVERY);
-        let mut right = None;
-        let found = access.get(&buffers.key, &mut |bytes| {
+    fn get(&mut self, record: u64) -> Result<u32, EngineError> {
+        self.lookups = self.lookups.wrapping_add(1);
+        let whole = self.lookups.is_multiple_of(WHOLE_EVERY);
+        let (values, mut right) = (self.values, None);
+        let found = self.access.get(&self.key, &mut |bytes| {
             let as_written = match whole {
-                true => self.values.check(record, bytes),
-                false => self.values.check_quickly(record, bytes),
+                true => values.check(record, bytes),
+                false => values.check_quickly(record, bytes),
             };
             right = as_written.then_some(bytes.len() as u32);
         })?;
@@ -112,22 +83,15 @@ impl Records<'_> {
         }
     }
 
-    fn scan<A: KeyValue>(
-        &self,
-        access: &mut A,
-        length: u32,
-        buffers: &mut Buffers,
-    ) -> Result<u32, EngineError> {
+    fn scan(&mut self, length: u32) -> Result<u32, EngineError> {
         let (mut left, mut sum, mut bad) = (length, 0u64, None);
-        let Buffers { key, other, .. } = buffers;
+        let Self { access, values, key, other, .. } = self;
         access.scan(key, &mut |found, bytes| {
             let record = bytes.first_chunk().map_or(u64::MAX, |word| u64::from_le_bytes(*word));
             write_key(record, other);
-            if found != other.as_slice() || !self.values.check(record, bytes) {
-                bad = Some(EngineError::corruption(
-                    record,
-                    "a scan found a record that was never written",
-                ));
+            if found != other.as_slice() || !values.check(record, bytes) {
+                let reason = "a scan found a record that was never written";
+                bad = Some(EngineError::corruption(record, reason));
                 return false;
             }
             sum += bytes.len() as u64;
@@ -183,11 +147,9 @@ mod tests {
     /// Of 32 lookups of record 7 that were answered with `value`, how many were found wrong.
     fn wrong_ones(value: &[u8]) -> usize {
         let values = Values::new(ValueShape::of(100), Seed(1));
-        let records = Records { values: &values, ledger: None };
-        let (mut access, mut buffers) = (Answers(value.to_vec()), Buffers::new(16, 100));
+        let mut session = KvSession::new(Answers(value.to_vec()), &values, None, 16);
         let op = KvOp { class: OpClass::Read, action: KvAction::Get, record: 7, generation: 0 };
-        let mut one = |_: &usize| records.perform(&mut access, op, &mut buffers).is_err();
-        (0..32).filter(|at| one(at)).count()
+        (0..32).filter(|_| session.perform(op).is_err()).count()
     }
 
     /// A broken engine would win a benchmark.

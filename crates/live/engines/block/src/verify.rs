@@ -4,13 +4,14 @@
 //! Blocks that this run never wrote are not checked. Stamping and checking cost about a microsecond per 4
 //! KiB, so rates of verified trials are not the device's.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::os::unix::fs::FileExt;
 
 use thiserror::Error;
+use units::{Seed, Share};
 use workload::stamp::{Wrong, check, stamp};
 use workload::{BlockOp, OpClass};
 
+use crate::buffers::Buffers;
 use crate::{Ledger, Target};
 
 /// Corrupt data.
@@ -80,41 +81,11 @@ fn check_block(
     Err(Box::new(Corruption { kind, wrong, offset, acknowledged, block: block.to_vec() }))
 }
 
-/// A buffer that O_DIRECT can read into.
-struct Aligned {
-    place: *mut u8,
-    layout: Layout,
-}
-
-impl Aligned {
-    fn new(bytes: usize) -> std::io::Result<Self> {
-        let layout = Layout::from_size_align(bytes.max(1), 4096).map_err(std::io::Error::other)?;
-        // SAFETY: the layout has a size above zero.
-        let place = unsafe { alloc_zeroed(layout) };
-        if place.is_null() {
-            return Err(std::io::Error::from(std::io::ErrorKind::OutOfMemory));
-        }
-        Ok(Self { place, layout })
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: `place` holds `layout.size()` initialised bytes that only `self` refers to.
-        unsafe { std::slice::from_raw_parts_mut(self.place, self.layout.size()) }
-    }
-}
-
-impl Drop for Aligned {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout.
-        unsafe { dealloc(self.place, self.layout) }
-    }
-}
-
 fn read_block(target: &Target, offset: u64, length: usize) -> std::io::Result<Vec<u8>> {
-    let mut buffer = Aligned::new(length)?;
+    let mut buffer = Buffers::new(1, length, Share::NONE, Seed(0));
     let (file, at) = target.locate(offset);
-    target.file(file).read_exact_at(buffer.bytes(), at)?;
-    Ok(buffer.bytes().to_vec())
+    target.file(file).read_exact_at(buffer.get(0), at)?;
+    Ok(buffer.get(0).to_vec())
 }
 
 /// Reads back every block with an acknowledged write; returns their number. Stops early if `go_on` returns
@@ -128,15 +99,15 @@ pub fn read_back(
     go_on: &dyn Fn() -> bool,
 ) -> std::io::Result<Result<u64, Box<Corruption>>> {
     let length = usize::try_from(ledger.block().get()).map_err(std::io::Error::other)?;
-    let mut buffer = Aligned::new(length)?;
+    let mut buffer = Buffers::new(1, length, Share::NONE, Seed(0));
     let mut checked = 0;
     for offset in ledger.acknowledged() {
         if checked % 1024 == 0 && !go_on() {
             break;
         }
         let (file, at) = target.locate(offset);
-        target.file(file).read_exact_at(buffer.bytes(), at)?;
-        if let Err(corruption) = check_block(ledger, target, offset, buffer.bytes()) {
+        target.file(file).read_exact_at(buffer.get(0), at)?;
+        if let Err(corruption) = check_block(ledger, target, offset, buffer.get(0)) {
             return Ok(Err(corruption));
         }
         checked += 1;

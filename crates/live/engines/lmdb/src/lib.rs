@@ -15,7 +15,7 @@ use engine::{Engine, EngineError, KeyValue, KeyValueEngine, Place};
 use heed::types::Bytes as RawBytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, PutFlags, WithTls};
 use serde::Deserialize;
-use study::{Descriptor, Durability, KvJob, Operations, OptionDoc, OptionKind, Shown, VirtualTime};
+use study::{Descriptor, Durability, KvJob, Operations, OptionKind, VirtualTime};
 use units::Bytes;
 
 static LMDB: Descriptor = Descriptor {
@@ -26,29 +26,13 @@ static LMDB: Descriptor = Descriptor {
         "MDB_NOSYNC: pages are written at commit, not flushed; survives a process crash, not power loss",
         "data and meta page flushed (fdatasync) at every commit",
     ],
-    options: &[
-        OptionDoc {
-            name: "write_map",
-            kind: OptionKind::Flag,
-            default: Some("false"),
-            shown: Shown::Differs,
-            doc: "Write through the memory map (MDB_WRITEMAP) instead of with system calls",
-        },
-        OptionDoc {
-            name: "read_ahead",
-            kind: OptionKind::Flag,
-            default: Some("false"),
-            shown: Shown::Differs,
-            doc: "Let the kernel read ahead",
-        },
-        OptionDoc {
-            name: "map_size",
-            kind: OptionKind::Size(1 << 20, 1 << 46),
-            default: None,
-            shown: Shown::Never,
-            doc: "Size of the memory map; by default four times the records, or the whole device",
-        },
-    ],
+    options: study::option_docs! {
+        write_map: OptionKind::Flag, Some("false"), Differs,
+            "Write through the memory map (MDB_WRITEMAP) instead of with system calls";
+        read_ahead: OptionKind::Flag, Some("false"), Differs, "Let the kernel read ahead";
+        map_size: OptionKind::Size(1 << 20, 1 << 46), None, Never,
+            "Size of the memory map; by default four times the records, or the whole device";
+    },
     ..Descriptor::new("lmdb", "LMDB", Operations::KeyValue)
 };
 

@@ -7,9 +7,7 @@ use std::path::PathBuf;
 
 use engine::{Address, EngineError, Flavour};
 use serde::Deserialize;
-use study::{
-    Descriptor, Durability, Memory, Operations, OptionDoc, OptionKind, Options, Shown, SqlJob,
-};
+use study::{Descriptor, Durability, Memory, Operations, OptionKind, Options, SqlJob};
 use units::Bytes;
 
 use crate::binary::Binary;
@@ -27,65 +25,25 @@ pub(crate) static MYSQL: Descriptor = Descriptor {
         "innodb_flush_log_at_trx_commit = 2: redo log written at commit, flushed once per second",
         "innodb_flush_log_at_trx_commit = 1: redo log flushed at every commit",
     ],
-    options: &[
-        OptionDoc {
-            name: "page_size",
-            kind: OptionKind::Sizes(&[4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10]),
-            default: Some("16KiB"),
-            shown: Shown::Differs,
-            doc: "innodb_page_size; tables are loaded again for each",
-        },
-        OptionDoc {
-            name: "compression",
-            kind: OptionKind::Words(&COMPRESSIONS),
-            default: Some("none"),
-            shown: Shown::Differs,
-            doc: "Of pages, by the server's plugins; `table`: ROW_FORMAT=COMPRESSED to half a page",
-        },
-        OptionDoc {
-            name: "doublewrite",
-            kind: OptionKind::Flag,
-            default: Some("true"),
-            shown: Shown::Differs,
-            doc: "innodb_doublewrite: each page is written twice, to repair torn pages",
-        },
-        OptionDoc {
-            name: "flush_method",
-            kind: OptionKind::Words(&FLUSH_METHODS),
-            default: Some("O_DIRECT"),
-            shown: Shown::Differs,
-            doc: "innodb_flush_method: how InnoDB opens its files",
-        },
-        OptionDoc {
-            name: "buffer_pool",
-            kind: OptionKind::Pool(5 << 20, 1 << 50),
-            default: Some("128MiB"),
-            shown: Shown::Always,
-            doc: "innodb_buffer_pool_size; servers have a minimum, the result shows the value used",
-        },
-        OptionDoc {
-            name: "redo_log",
-            kind: OptionKind::Size(1 << 20, 1 << 42),
-            default: Some("96MiB"),
-            shown: Shown::Never,
-            doc: "innodb_log_file_size",
-        },
-        OptionDoc {
-            name: "settings",
-            kind: OptionKind::Text(check_settings, "name=value;name=value"),
-            default: Some(""),
-            shown: Shown::Differs,
-            doc: "Other variables: of InnoDB and Aria, caches, buffers, threads, the optimizer, \
-                  isolation and packets; none that is an option itself, and no path",
-        },
-        OptionDoc {
-            name: "server",
-            kind: OptionKind::Text(|_| Ok(()), "a path, or `auto`"),
-            default: Some("auto"),
-            shown: Shown::Never,
-            doc: "Program of the private server; `auto`: the installed mariadbd or mysqld",
-        },
-    ],
+    options: study::option_docs! {
+        page_size: OptionKind::Sizes(&[4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10]),
+            Some("16KiB"), Differs,
+            "innodb_page_size; tables are loaded again for each";
+        compression: OptionKind::Words(&COMPRESSIONS), Some("none"), Differs,
+            "Of pages, by the server's plugins; `table`: ROW_FORMAT=COMPRESSED to half a page";
+        doublewrite: OptionKind::Flag, Some("true"), Differs,
+            "innodb_doublewrite: each page is written twice, to repair torn pages";
+        flush_method: OptionKind::Words(&FLUSH_METHODS), Some("O_DIRECT"), Differs,
+            "innodb_flush_method: how InnoDB opens its files";
+        buffer_pool: OptionKind::Pool(5 << 20, 1 << 50), Some("128MiB"), Always,
+            "innodb_buffer_pool_size; servers have a minimum, the result shows the value used";
+        redo_log: OptionKind::Size(1 << 20, 1 << 42), Some("96MiB"), Never, "innodb_log_file_size";
+        settings: OptionKind::Text(check_settings, "name=value;name=value"), Some(""), Differs,
+            "Other variables: of InnoDB and Aria, caches, buffers, threads, the optimizer, \
+                  isolation and packets; none that is an option itself, and no path";
+        server: OptionKind::Text(|_| Ok(()), "a path, or `auto`"), Some("auto"), Never,
+            "Program of the private server; `auto`: the installed mariadbd or mysqld";
+    },
     check: check_together,
     check_change,
     power_cuts: Some(
@@ -102,7 +60,7 @@ const FLUSH_METHODS: [&str; 4] = ["O_DIRECT", "fsync", "O_DIRECT_NO_FSYNC", "O_D
 
 /// MySQL's own options.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Own {
     pub page_size: Bytes,
     pub compression: String,
@@ -112,21 +70,6 @@ pub(crate) struct Own {
     pub redo_log: Bytes,
     pub settings: String,
     pub server: String,
-}
-
-impl Default for Own {
-    fn default() -> Self {
-        Self {
-            page_size: Bytes(16 << 10),
-            compression: "none".into(),
-            doublewrite: true,
-            flush_method: FLUSH_METHODS[0].into(),
-            buffer_pool: Memory::Size(Bytes::mib(128)),
-            redo_log: Bytes::mib(96),
-            settings: String::new(),
-            server: "auto".into(),
-        }
-    }
 }
 
 impl Own {
@@ -307,7 +250,8 @@ mod tests {
     /// An option that the server never sees is a setting that the report only claims.
     #[test]
     fn the_descriptor_has_the_options_that_servers_are_started_with() {
-        assert_eq!(Options::of(MYSQL.options).typed::<Own>(), Own::default());
+        let own: Own = Options::of(MYSQL.options).typed();
+        assert_eq!((own.page_size, own.server.as_str()), (Bytes(16 << 10), "auto"));
         assert!(check_settings("innodb_io_capacity=1;b").unwrap_err().contains("name=value"));
         assert!(check_settings("datadir=/x").unwrap_err().contains("setting `datadir=/x`"));
         let text = |text: &str| OptionValue::Text(text.into());

@@ -23,10 +23,7 @@ use statistics::{
     CAUSES, COLUMN_STATISTICS, DATABASE_STATISTICS, PROPERTIES, number_after, stall_causes,
     stalled_seconds, stalls_by,
 };
-use study::{
-    Descriptor, Durability, KvJob, KvWorkload, Operations, OptionDoc, OptionKind, Shown,
-    VirtualTime,
-};
+use study::{Descriptor, Durability, KvJob, KvWorkload, Operations, OptionKind, VirtualTime};
 use units::Bytes;
 
 /// Refuses options that lead out of the database's directory, whose cost would be counted as the stack's.
@@ -51,22 +48,12 @@ static ROCKSDB: Descriptor = Descriptor {
         "write-ahead log, not flushed (sync=0): survives a process crash, not power loss",
         "write-ahead log flushed (sync=1) before each commit returns",
     ],
-    options: &[
-        OptionDoc {
-            name: "library",
-            kind: OptionKind::Text(|_| Ok(()), "a path, `auto` or `vendored`"),
-            default: Some("auto"),
-            shown: Shown::Never,
-            doc: "librocksdb.so to load; `vendored` needs a build with --features rocksdb-vendored",
-        },
-        OptionDoc {
-            name: "settings",
-            kind: OptionKind::Text(check_settings, "name=value;name=value"),
-            default: Some(""),
-            shown: Shown::Never,
-            doc: "Options by RocksDB's own names, as in its OPTIONS files; none that puts files elsewhere",
-        },
-    ],
+    options: study::option_docs! {
+        library: OptionKind::Text(|_| Ok(()), "a path, `auto` or `vendored`"), Some("auto"), Never,
+            "librocksdb.so to load; `vendored` needs a build with --features rocksdb-vendored";
+        settings: OptionKind::Text(check_settings, "name=value;name=value"), Some(""), Never,
+            "Options by RocksDB's own names, as in its OPTIONS files; none that puts files elsewhere";
+    },
     // Memory so small that tables are written and merged meanwhile.
     power_cuts: Some(
         "workload = \"overwrite\"\nrecords = 500\nvalue_size = \"400B\"\nload_batch = 50\nverify = true\n\

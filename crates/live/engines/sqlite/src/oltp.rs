@@ -12,9 +12,7 @@ use engine::sql::{prepared_text, texts_of, write_text};
 use engine::{Engine, EngineError, ErrorKind, Place, Row, SqlEngine, Statements};
 use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode, params, params_from_iter};
-use study::{
-    Descriptor, Durability, Memory, Operations, OptionDoc, OptionKind, Shown, SqlDialect, SqlJob,
-};
+use study::{Descriptor, Durability, Memory, Operations, OptionKind, SqlDialect, SqlJob};
 use units::Bytes;
 use workload::{OpClass, SqlOp};
 
@@ -23,22 +21,13 @@ use crate::SQLITE;
 static SQLITE_OLTP: Descriptor = Descriptor {
     operations: Operations::Sql,
     power_cuts: None,
-    options: &[
-        OptionDoc {
-            name: "page_size",
-            kind: OptionKind::Sizes(&[4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10]),
-            default: Some("16KiB"),
-            shown: Shown::Differs,
-            doc: "Page size",
-        },
-        OptionDoc {
-            name: "buffer_pool",
-            kind: OptionKind::Pool(5 << 20, 1 << 50),
-            default: Some("128MiB"),
-            shown: Shown::Always,
-            doc: "Page cache of each connection",
-        },
-    ],
+    options: study::option_docs! {
+        page_size: OptionKind::Sizes(&[4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10]),
+            Some("16KiB"), Differs,
+            "Page size";
+        buffer_pool: OptionKind::Pool(5 << 20, 1 << 50), Some("128MiB"), Always,
+            "Page cache of each connection";
+    },
     ..SQLITE
 };
 
