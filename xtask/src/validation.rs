@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use rayon::prelude::*;
+
 use device::{Evidence, Profile};
 use validate::{Check, median_absolute};
 
@@ -29,7 +31,8 @@ pub fn validate() -> Result<Validation, String> {
     };
     let mut names = runner::built_in_profiles();
     names.sort_by_key(|name| format!("{name}.toml"));
-    let profiles: Vec<Checked> = names.into_iter().map(checked).collect::<Result<_, String>>()?;
+    let profiles: Vec<Checked> =
+        names.into_par_iter().map(checked).collect::<Result<_, String>>()?;
     let mut out = format!("{BEGIN}\n");
     counts(&mut out, &profiles);
     bars::tables(&mut out, &profiles)?;

@@ -6,7 +6,7 @@
 //! directory in which another user could swap the file is refused; readers never see half a result.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
-use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, TryLockError};
@@ -205,7 +205,11 @@ impl OutputFile {
         }
         new.seek(SeekFrom::Start(0))?;
         let mut expected = Expected(BufReader::new(files::open(&self.path)?));
-        Ok(io::copy(&mut new, &mut expected).is_ok())
+        match io::copy(&mut new, &mut expected).map_err(|error| (error.kind(), error)) {
+            Ok(_) => Ok(true),
+            Err((ErrorKind::InvalidData | ErrorKind::UnexpectedEof, _)) => Ok(false),
+            Err((_, error)) => Err(error),
+        }
     }
 }
 
@@ -217,7 +221,7 @@ impl<R: Read> Write for Expected<R> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut expected = vec![0; bytes.len()];
         self.0.read_exact(&mut expected)?;
-        if expected == bytes { Ok(bytes.len()) } else { Err(io::ErrorKind::InvalidData.into()) }
+        if expected == bytes { Ok(bytes.len()) } else { Err(ErrorKind::InvalidData.into()) }
     }
 
     fn flush(&mut self) -> io::Result<()> {

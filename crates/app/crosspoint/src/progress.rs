@@ -189,12 +189,14 @@ struct Shown {
     /// None: lines.
     bar: Option<ProgressBar>,
     order: Order,
-    /// Estimated time left after the current trial, and when that trial began.
+    /// Estimated time left at the start of the current trial, and when that was.
     after: f64,
     began: Instant,
     sums: Sums,
-    /// When something was last shown between trials.
+    /// When the last line about the running trial was printed, or when that trial began.
     last: Instant,
+    /// Quarters of a preparation that are done.
+    quarters: u32,
 }
 
 impl Shown {
@@ -207,7 +209,7 @@ impl Shown {
         });
         let now = Instant::now();
         let (order, sums) = (Order::default(), Sums::default());
-        Self { bar, order, after: 0.0, began: now, sums, last: now }
+        Self { bar, order, after: 0.0, began: now, sums, last: now, quarters: 0 }
     }
 
     fn line(&self, text: &str) {
@@ -249,15 +251,24 @@ impl Watcher for Shown {
                 left_out(plan).iter().for_each(|line| self.line(line));
                 if let Some(bar) = &self.bar {
                     bar.set_length((seconds * 10.0) as u64);
+                    self.state("starting");
                 }
             }
             Event::Preparing { stack, done, of } => {
-                self.state(&format!("preparing {stack}: {done} of {of}"));
+                let text = format!("preparing {stack}: {done} of {of}");
+                let quarter = (done.get() * 4 / of.get().max(1)) as u32;
+                match &self.bar {
+                    Some(_) => self.state(&text),
+                    None if quarter != self.quarters && quarter > 0 => say!("{text}"),
+                    None => {}
+                }
+                self.quarters = quarter;
             }
-            Event::TrialStarted { trial } => {
-                self.last = Instant::now();
-                self.state(&self.place(trial));
-            }
+            Event::TrialStarted { trial } => match &self.bar {
+                Some(_) => self.state(&self.place(trial)),
+                // The first line of a trial comes after a second.
+                None => self.last = Instant::now(),
+            },
             Event::Loading { done, of } => self.state(&format!("loading {done} of {of} records")),
             Event::Interval { trial, progress } => {
                 if let Some(text) = self.sums.add(trial, &progress.summary) {
@@ -267,6 +278,9 @@ impl Watcher for Shown {
             Event::TrialEnded { trial, headline, seconds_left, .. } => {
                 (self.after, self.began) = (*seconds_left, Instant::now());
                 self.line(&format!("{} {}: {headline}", self.place(trial), trial.point_text()));
+                if self.bar.is_some() {
+                    self.state("");
+                }
             }
             Event::Note(note) => self.line(&format!("  note: {}", plain(note))),
         }

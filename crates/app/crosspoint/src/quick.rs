@@ -13,6 +13,12 @@ pub fn job_engine(name: &str) -> Option<&'static Descriptor> {
     engines::commands().find(|one| one.command == name).filter(|_| !Path::new(name).is_file())
 }
 
+/// Options of jobs of one kind.
+const BLOCK: &[&str] = &["rw", "bs", "iodepth", "rwmixread", "fdatasync", "size"];
+const KEY_VALUE: &[&str] = &["value-size"];
+const SQL: &[&str] = &["tables", "buffer-pool"];
+const DATABASES: &[&str] = &["records", "workload", "memory", "durability", "option"];
+
 /// The study of a job.
 ///
 /// # Errors
@@ -23,10 +29,6 @@ pub fn study_of(
     job: &JobArguments,
 ) -> Result<String, String> {
     let Descriptor { command, operations, .. } = *engine;
-    const BLOCK: &[&str] = &["rw", "bs", "iodepth", "rwmixread", "fdatasync", "size"];
-    const KEY_VALUE: &[&str] = &["value-size"];
-    const SQL: &[&str] = &["tables", "buffer-pool"];
-    const DATABASES: &[&str] = &["records", "workload", "memory", "durability", "option"];
     let foreign: &[&[&str]] = match operations {
         Operations::Block => &[KEY_VALUE, SQL, DATABASES],
         Operations::Sql => &[BLOCK, KEY_VALUE],
@@ -208,6 +210,16 @@ mod tests {
     fn made(engine: &str, target: Option<&str>, job: &JobArguments) -> study::Study {
         let text = made_text(engine, target, job).expect("a study");
         study::parse(&text, engines::list()).unwrap_or_else(|error| panic!("{text}\n{error}"))
+    }
+
+    /// An option that is listed by another name would be accepted where it means nothing.
+    #[test]
+    fn options_are_listed_by_their_names() {
+        let command = <JobArguments as clap::Args>::augment_args(clap::Command::new("run"));
+        let long: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        for name in [BLOCK, KEY_VALUE, SQL, DATABASES].concat() {
+            assert!(long.contains(&name), "{name}");
+        }
     }
 
     /// What is typed as for fio must be what fio would do.

@@ -258,10 +258,11 @@ impl RunnerError {
             Self::Archive(error) => after_archive(error),
             Self::Output(OutputError::Directory(error)) => match error {
                 StackError::Refused { next, .. } => next.clone(),
+                StackError::Io { source, .. } => after(source),
                 _ => "choose another directory".into(),
             },
             Self::Output(OutputError::Refused { reason, .. }) => reason.next().into(),
-            Self::Output(_) => "choose another file, in a directory that exists".into(),
+            Self::Output(_) => "choose another file or directory; the directory of a file must exist".into(),
             Self::OutputExists(path) => {
                 let path = path.display();
                 format!("choose another --out, or resume the run in it: crosspoint run --resume {path}")

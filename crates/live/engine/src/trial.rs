@@ -81,7 +81,7 @@ pub struct Seat<'a> {
     trial: &'a Trial<'a>,
     number: u32,
     background: bool,
-    /// Until it is ready; the caller waits until all are closed.
+    /// Held until the client is ready: the trial starts once every seat has dropped its sender.
     ready: Option<Sender<()>>,
 }
 

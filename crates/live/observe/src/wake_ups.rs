@@ -8,7 +8,8 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, clock_nanosleep_absolute, sched_setaffinity};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use units::Nanos;
 
 use crate::scheduling::allowed;
@@ -41,9 +42,13 @@ pub fn interrupt_wake_ups() -> io::Result<(Vec<Nanos>, Nanos)> {
 
 /// How much later than [`SLEEP`] this thread ran again.
 fn overshoot() -> Nanos {
-    let began = Instant::now();
-    std::thread::sleep(SLEEP.into());
-    Nanos::from(began.elapsed()).since(SLEEP)
+    let now = || Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
+    // Absolute: the time until the timer is armed does not count.
+    let due = now() + SLEEP.into();
+    if let Ok(until) = Timespec::try_from(due) {
+        let _ = clock_nanosleep_absolute(ClockId::Monotonic, &until);
+    }
+    Nanos::from(now().saturating_sub(due))
 }
 
 /// Mean time from waking a thread to its running, half of a round trip: on the same CPU, and on another one

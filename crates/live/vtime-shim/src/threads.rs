@@ -133,8 +133,8 @@ fn take(turn: &Turn, key: u64, deadline: Option<u64>, mut attempt: impl FnMut() 
     }
 }
 
-/// Defines functions that take a lock: each name, that of the same with a time limit, the function that tries,
-/// the type.
+/// Defines functions that take a lock, each by its name, the name of its variant with a time limit, the
+/// function that tries, and the type.
 macro_rules! lock {
     ($($name:ident, $timed:ident, $attempt:ident, $type:ty;)*) => {$(
         simulated! {
@@ -161,6 +161,7 @@ simulated! {
     /// Not simulated yet.
     pthread_barrier_wait(barrier: *mut libc::pthread_barrier_t) -> c_int, |turn| {
         turn.uncovered("pthread_barrier_wait");
+        // Never reached: the simulation has ended.
         -1
     };
 }

@@ -60,7 +60,8 @@ pub enum Call {
     Leave,
     /// Fills its arguments with [`Totals`]: of the thread if the first argument is 1, otherwise of all.
     Totals,
-    /// Something that is not simulated was called. Arguments: its name, as of [`name_to_arguments`].
+    /// Something that is not simulated was called. Arguments: its name, as of [`name_to_arguments`]. The last
+    /// one, see [`Call::of`].
     Uncovered,
 }
 

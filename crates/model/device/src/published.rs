@@ -105,7 +105,7 @@ units::words!(Evidence {
     Duplicate => "duplicate",
 });
 
-/// Keys of figures of an `[[acceptance]]` (`iops`, `latency_p99`, ...), by what is said of them.
+/// Keys of figures of an `[[acceptance]]` (`iops`, `latency_p99`, ...), by label.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct KeyLists<K: Ord>(BTreeMap<K, Vec<String>>);
@@ -122,7 +122,7 @@ impl<K: Ord> Default for KeyLists<K> {
 }
 
 impl<K: Ord + Copy> KeyLists<K> {
-    /// Says `what` of the figures with these keys.
+    /// All these keys under one label.
     #[must_use]
     pub fn all(what: K, keys: &[&str]) -> Self {
         Self(BTreeMap::from([(what, keys.iter().map(|&key| key.to_owned()).collect())]))
@@ -133,7 +133,7 @@ impl<K: Ord + Copy> KeyLists<K> {
         self.0.values().flatten().map(String::as_str)
     }
 
-    /// What is said of the figure with this key.
+    /// Label of the figure with this key.
     #[must_use]
     pub fn of(&self, key: &str) -> Option<K> {
         let named = |(_, keys): &(&K, &Vec<String>)| keys.iter().any(|one| one == key);

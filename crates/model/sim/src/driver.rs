@@ -2,7 +2,7 @@
 //! code and the recorder of measured trials.
 //!
 //! Invariants: time never goes back; at one instant clients that asked to be called come first, in the order
-//! in which they asked, then the target.
+//! in which they asked, then the device.
 
 use device::{Device, Event, EventQueue};
 use stats::{Recorded, Recorder, Recording, Timeline};
@@ -40,8 +40,8 @@ struct Driver<D, W> {
 /// a target that takes no time never ends.
 ///
 /// # Panics
-/// If operations are in flight and no event is pending: the target lost one, or its threads deadlocked. A
-/// result without them would be wrong.
+/// If operations are in flight and no event is pending: the device lost one. A result
+/// without them would be wrong.
 #[must_use]
 pub fn run<D: Device, W: Workload<Op = BlockOp>>(
     target: BlockPath<D>,
@@ -90,7 +90,7 @@ pub fn run_unless<D: Device, W: Workload<Op = BlockOp>>(
 }
 
 impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
-    /// Runs until no client will issue anything again; background work of a target has no end. Returns
+    /// Runs until no client will issue anything again; background work of a device has no end. Returns
     /// whether it got there.
     fn drain(&mut self, stop: &dyn Fn() -> bool) -> bool {
         let mut steps = 0u32;

@@ -132,6 +132,16 @@ fn what_never_ends_is_at_least() {
     assert!(!median.at_least && median.value < 1e6);
 }
 
+/// A seed is all that a run depends on.
+#[test]
+fn another_run_is_the_same() {
+    let poisson = Arrivals::open(Spacing::Poisson, Rate(5_000));
+    let [one, other] = [(); 2]
+        .map(|()| trial(ms(100), (Nanos(150_000), (ms(500), ms(520))), (poisson.clone(), 4)));
+    assert_eq!(one.intervals.len(), other.intervals.len());
+    assert!(one.intervals == other.intervals, "another run differs");
+}
+
 /// Loses every request.
 struct Losing;
 

@@ -99,8 +99,11 @@ impl OpClass {
     pub const COUNT: usize = 20;
 
     /// The SQL statements among them, in their order within a transaction.
-    pub const STATEMENTS: [Self; 11] =
-        *Self::ALL.last_chunk().expect("invariant: the last ones are statements");
+    pub const STATEMENTS: [Self; 11] = {
+        let last: [Self; 11] = *Self::ALL.last_chunk().expect("invariant: eleven classes");
+        assert!(matches!(last, [Self::Begin, .., Self::Commit]), "statements are the last classes");
+        last
+    };
 
     /// Position in arrays by class.
     #[must_use]

@@ -98,6 +98,12 @@ impl Values {
         (self.shape.least + more as usize, (hash % SLIDE as u64) as usize)
     }
 
+    /// Bytes of the largest value.
+    #[must_use]
+    pub fn most(&self) -> usize {
+        self.shape.most.max(HEADER)
+    }
+
     /// Writes the value of (`record`, `generation`) into `out`, replacing its contents.
     #[inline]
     pub fn fill(&self, record: u64, generation: u64, out: &mut Vec<u8>) {

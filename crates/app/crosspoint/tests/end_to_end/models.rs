@@ -67,7 +67,10 @@ fn a_profile_is_fitted_tested_and_usable() {
     assert!(!said.contains("mixes of blocks"), "those of 64 KiB were measured: {said}");
     // Writes that wait as in a queue have no buffer; schedules that the fit did not see test it.
     assert!(!profile.contains("paced") && profile.contains("rate = \"4k/s\""), "{profile}");
-    // It is a device like any other from here on.
+    // It is a device like any other from here on; of its figures the first tell.
+    let figures: Vec<&str> = profile.split("[[acceptance]]").take(9).collect();
+    std::fs::write(scratch.path().join("mine.toml"), figures.join("[[acceptance]]"))
+        .expect("written");
     let check = scratch.run("device check mine.toml");
     // 8 where a held-out value is more than a tenth off: how good the fit is, is no matter of this test.
     assert!(matches!(check.status.code(), Some(0 | 8)), "{check:?}");
@@ -75,7 +78,8 @@ fn a_profile_is_fitted_tested_and_usable() {
     let study = "run iops-latency --out runs/again --set stack.target.device=model:mine.toml";
     expect(
         &scratch.run(&format!(
-            "{study} --set experiment.*.interval=10ms --set experiment.*.duration=50ms"
+            "{study} --set experiment.*.interval=10ms --set experiment.*.duration=50ms \
+                 --set experiment.*.warm_up=10ms"
         )),
         0,
     );
@@ -87,7 +91,8 @@ fn a_run_of_another_study_fits_nothing_and_leaves_nothing() {
     let model = "run mixed-sweep --out runs/mix --set stack.target.device=model:ram-disk";
     expect(
         &scratch.run(&format!(
-            "{model} --set experiment.*.interval=10ms --set experiment.*.duration=10ms"
+            "{model} --set experiment.*.interval=10ms --set experiment.*.duration=10ms \
+             --set experiment.*.warm_up=10ms"
         )),
         0,
     );
@@ -102,7 +107,8 @@ fn a_run_of_another_study_fits_nothing_and_leaves_nothing() {
 #[test]
 fn a_published_study_stands_beside_ours() {
     let scratch = Scratch::new();
-    let short = "--set experiment.*.interval=10ms --set experiment.*.duration=50ms";
+    let short = "--set experiment.*.interval=10ms --set experiment.*.duration=50ms \
+                 --set experiment.*.warm_up=10ms";
     expect(&scratch.run(&format!("run icpads-3dxpoint --out runs/icpads {short}")), 0);
     let page = std::fs::read_to_string(scratch.path().join("runs/icpads/report.html"));
     let page = page.expect("a page");

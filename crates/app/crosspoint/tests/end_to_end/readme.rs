@@ -112,7 +112,8 @@ fn prepare(scratch: &DiskScratch, text: &str, tiny: &str) {
 /// The arguments of a command, with placeholders replaced by this test's paths. The quickstart itself takes a
 /// minute and a half and is run by `make demo`; a published study is shortened.
 fn words_of(command: &str, place: &str, tiny: &str) -> String {
-    let short = "--set experiment.*.interval=10ms --set experiment.*.duration=50ms";
+    let short = "--set experiment.*.interval=10ms --set experiment.*.duration=50ms \
+                 --set experiment.*.warm_up=10ms";
     command
         .trim_start_matches("crosspoint ")
         .replace("runs/quickstart-...", "runs/quickstart-made")

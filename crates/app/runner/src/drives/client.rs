@@ -11,7 +11,7 @@ use attach::PowerCut;
 use stack::{Mark, StackError, release, state_directory};
 use stats::Served;
 
-use super::{CutPlan, DRIVE_VERB, DriveSpec, NotServed, Request, Response, heard, say};
+use super::{CutPlan, DRIVE_VERB, DriveSpec, NotServed, Request, Response, receive, send};
 use crate::RunnerError;
 use crate::attached::{Disk, all};
 
@@ -34,14 +34,14 @@ pub struct DriveProcess {
 #[derive(Debug)]
 struct Channel {
     input: ChildStdin,
-    heard: Receiver<std::io::Result<Response>>,
+    answers: Receiver<std::io::Result<Response>>,
 }
 
 impl Channel {
     /// Sends a request and waits for its answer; unusable after an error.
     fn ask(&mut self, request: &Request, within: Duration) -> std::io::Result<Response> {
-        say(&self.input, request)?;
-        self.heard.recv_timeout(within).unwrap_or_else(|error| {
+        send(&self.input, request)?;
+        self.answers.recv_timeout(within).unwrap_or_else(|error| {
             Err(std::io::Error::other(match error {
                 RecvTimeoutError::Timeout => "its server process does not answer",
                 RecvTimeoutError::Disconnected => "its server process has ended",
@@ -74,7 +74,7 @@ impl DriveProcess {
         let mut child = spawn().map_err(failed)?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (input, output) = pipes.expect("invariant: both were asked for");
-        let mut channel = Channel { input, heard: heard(output) };
+        let mut channel = Channel { input, answers: receive(output) };
         let answer = channel.ask(&Request::Serve(Box::new(spec.clone())), WORK_MAX);
         let error = match answer {
             Ok(Response::Serving(disk)) => {

@@ -28,24 +28,24 @@ pub use server::{serve_attached, serve_drive};
 /// The hidden verb that serves a drive.
 pub const DRIVE_VERB: &str = "serve-drive";
 
-/// Messages of the other side, each a line; the channel ends with them.
-fn heard<T: DeserializeOwned + Send + 'static>(
+/// Messages of the other side, one a line; the channel closes at the end of the input.
+fn receive<T: DeserializeOwned + Send + 'static>(
     from: impl Read + Send + 'static,
 ) -> Receiver<std::io::Result<T>> {
-    let (send, receive) = sync_channel(1);
+    let (sender, receiver) = sync_channel(1);
     std::thread::spawn(move || {
         for line in BufReader::new(from).lines() {
             let message = line.and_then(|line| Ok(serde_json::from_str(&line)?));
-            if send.send(message).is_err() {
+            if sender.send(message).is_err() {
                 return;
             }
         }
     });
-    receive
+    receiver
 }
 
 /// Sends a message to the other side.
-fn say(mut to: impl Write, message: &impl Serialize) -> std::io::Result<()> {
+fn send(mut to: impl Write, message: &impl Serialize) -> std::io::Result<()> {
     let mut text = serde_json::to_string(message)?;
     text.push('\n');
     to.write_all(text.as_bytes())?;

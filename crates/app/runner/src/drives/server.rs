@@ -18,7 +18,7 @@ use stack::{
 };
 use units::{Bytes, Nanos, Seed};
 
-use super::{CutPlan, DriveSpec, NotServed, Request, Response, heard, say};
+use super::{CutPlan, DriveSpec, NotServed, Request, Response, receive, send};
 use crate::RunnerError;
 use crate::attached::{Disk, DiskEntry};
 
@@ -97,23 +97,23 @@ pub fn serve_attached(
 /// # Errors
 /// If standard input holds an invalid request, or the answers are not read.
 pub fn serve_drive() -> std::io::Result<()> {
-    let requests = heard(std::io::stdin());
+    let requests = receive(std::io::stdin());
     let Request::Serve(spec) = requests.recv().map_err(std::io::Error::other)?? else {
         return Err(std::io::Error::other("no drive was requested"));
     };
     let asked = Asked::listen()?;
     let mut serving = match Serving::begin(&spec) {
         Ok(serving) => serving,
-        Err(error) => return say(std::io::stdout(), &refusal(error)),
+        Err(error) => return send(std::io::stdout(), &refusal(error)),
     };
-    say(std::io::stdout(), &Response::Serving(Box::new(serving.disk.clone())))?;
+    send(std::io::stdout(), &Response::Serving(Box::new(serving.disk.clone())))?;
     while serving.attached.is_served() {
         match requests.recv_timeout(TELL) {
             Ok(request) => {
                 let end = matches!(request, Ok(Request::End));
                 let response = serving.handle(request?);
                 let ended = end && matches!(response, Response::Done);
-                say(std::io::stdout(), &response)?;
+                send(std::io::stdout(), &response)?;
                 if ended {
                     break;
                 }

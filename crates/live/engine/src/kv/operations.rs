@@ -34,10 +34,10 @@ impl<A: KeyValue> Session for KvSession<'_, A> {
 }
 
 impl<'a, A: KeyValue> KvSession<'a, A> {
-    /// A session with keys of that size and values that `ledger`, if any, notes.
+    /// A session with keys of that size; acknowledged updates are noted in `ledger`.
     pub fn new(access: A, values: &'a Values, ledger: Option<&'a Ledger>, key_size: usize) -> Self {
-        let key = vec![0; key_size];
-        Self { access, values, ledger, other: key.clone(), key, value: Vec::new(), lookups: 0 }
+        let (key, value) = (vec![0; key_size], Vec::with_capacity(values.most()));
+        Self { access, values, ledger, other: key.clone(), key, value, lookups: 0 }
     }
 
     /// Does `op`; returns the bytes of the values that it moved.
