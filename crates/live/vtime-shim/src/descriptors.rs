@@ -33,7 +33,7 @@ pub fn status(descriptor: c_int) -> Option<libc::stat> {
 }
 
 /// The number of a file.
-pub fn name_of(found: &libc::stat) -> u64 {
+pub fn file_id(found: &libc::stat) -> u64 {
     found.st_ino ^ (found.st_dev << 48)
 }
 
@@ -76,7 +76,7 @@ fn write_link(link: &mut [u8; 32], descriptor: c_int) {
 }
 
 /// A descriptor was opened.
-pub fn opened(turn: &Turn, descriptor: c_int, flags: c_int) {
+pub fn note_opened(turn: &Turn, descriptor: c_int, flags: c_int) {
     let Ok(place) = usize::try_from(descriptor) else { return };
     if place >= FILES {
         if is_on_drive(descriptor) {
@@ -93,7 +93,7 @@ pub fn opened(turn: &Turn, descriptor: c_int, flags: c_int) {
     if kind == libc::S_IFDIR {
         // Only to flush it.
         FLAGS[place].store(0, Relaxed);
-        FILE[place].store(name_of(&found), Relaxed);
+        FILE[place].store(file_id(&found), Relaxed);
         return;
     }
     let mut own = 0;
@@ -103,7 +103,7 @@ pub fn opened(turn: &Turn, descriptor: c_int, flags: c_int) {
     if flags & libc::O_DSYNC != 0 {
         own |= access::SYNC;
     }
-    let file = name_of(&found);
+    let file = file_id(&found);
     FLAGS[place].store(own as u8, Relaxed);
     FILE[place].store(file, Relaxed);
     let size = found.st_size as u64;
@@ -112,7 +112,7 @@ pub fn opened(turn: &Turn, descriptor: c_int, flags: c_int) {
 }
 
 /// Another descriptor of the same file.
-pub fn copied(from: c_int, to: c_int) -> c_int {
+pub fn note_duplicate(from: c_int, to: c_int) -> c_int {
     if let (Ok(from), Ok(to)) = (usize::try_from(from), usize::try_from(to))
         && from.max(to) < FILES
     {

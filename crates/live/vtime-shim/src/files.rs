@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 use vtime::wire::{Call, access};
 
-use crate::descriptors::{self, copied, file_of, name_of, opened, status};
+use crate::descriptors::{self, file_id, file_of, note_duplicate, note_opened, status};
 use crate::maps;
 use crate::real::{answer, kernel, real, same, system_call};
 use crate::turn::Turn;
@@ -17,7 +17,7 @@ unsafe fn open_at(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t
     if let Some(turn) = turn
         && descriptor >= 0
     {
-        opened(&turn, descriptor, flags);
+        note_opened(&turn, descriptor, flags);
     }
     descriptor
 }
@@ -65,13 +65,13 @@ pub unsafe extern "C" fn close(descriptor: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(from: c_int) -> c_int {
     let made = answer(system_call(libc::SYS_dup, [i64::from(from), 0, 0, 0, 0, 0]));
-    copied(from, made as c_int)
+    note_duplicate(from, made as c_int)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
     let arguments = [i64::from(from), i64::from(to), 0, 0, 0, 0];
-    copied(from, answer(system_call(libc::SYS_dup2, arguments)) as c_int)
+    note_duplicate(from, answer(system_call(libc::SYS_dup2, arguments)) as c_int)
 }
 
 /// Reads or writes by the system call, and waits for its time. `offset` is `None` for the file's own.
@@ -240,7 +240,7 @@ fn removes(number: i64, arguments: [i64; 6], [folder, path]: [i64; 2]) -> c_int 
         && code == 0
         && found.st_nlink == 1
     {
-        turn.call(Call::Remove, &[name_of(&found)]);
+        turn.call(Call::Remove, &[file_id(&found)]);
     }
     code
 }
@@ -332,7 +332,7 @@ pub unsafe extern "C" fn posix_fallocate(descriptor: c_int, offset: off_t, size:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
     let arguments = [i64::from(from), i64::from(to), i64::from(flags), 0, 0, 0];
-    copied(from, answer(system_call(libc::SYS_dup3, arguments)) as c_int)
+    note_duplicate(from, answer(system_call(libc::SYS_dup3, arguments)) as c_int)
 }
 
 #[unsafe(no_mangle)]
@@ -340,7 +340,7 @@ pub unsafe extern "C" fn fcntl(descriptor: c_int, command: c_int, argument: c_lo
     let arguments = [i64::from(descriptor), i64::from(command), argument, 0, 0, 0];
     let code = answer(system_call(libc::SYS_fcntl, arguments)) as c_int;
     match command {
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => copied(descriptor, code),
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => note_duplicate(descriptor, code),
         libc::F_SETFL if code == 0 => {
             descriptors::set_direct(descriptor, argument as c_int & libc::O_DIRECT != 0);
             code

@@ -31,7 +31,7 @@ struct Map {
     flags: AtomicU64,
 }
 
-static ALL: [Map; MAPS] = [const {
+static REGIONS: [Map; MAPS] = [const {
     Map {
         file: AtomicU64::new(0),
         start: AtomicUsize::new(0),
@@ -44,7 +44,7 @@ static ALL: [Map; MAPS] = [const {
 /// Ticks that a fault takes before the handler: of the emulation, not of the program.
 static OVERHEAD: AtomicU64 = AtomicU64::new(0);
 /// The descriptor for faults; -1 before the first mapping.
-static FAULTS: AtomicI32 = AtomicI32::new(-1);
+static FAULT_DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 
 // linux/userfaultfd.h
 const UFFD_USER_MODE_ONLY: i64 = 1;
@@ -56,13 +56,13 @@ const UFFDIO_REGISTER: i64 = 0xC020_AA00;
 const UFFDIO_CONTINUE: i64 = 0xC020_AA07;
 
 fn control<const N: usize>(request: i64, words: &mut [u64; N]) -> i64 {
-    let descriptor = i64::from(FAULTS.load(Relaxed));
+    let descriptor = i64::from(FAULT_DESCRIPTOR.load(Relaxed));
     system_call(libc::SYS_ioctl, [descriptor, request, words.as_mut_ptr() as i64, 0, 0, 0])
 }
 
 /// Opens the descriptor for faults and installs the handler, once.
 fn prepare() -> bool {
-    if FAULTS.load(Relaxed) >= 0 {
+    if FAULT_DESCRIPTOR.load(Relaxed) >= 0 {
         return true;
     }
     let flags = i64::from(libc::O_CLOEXEC) | UFFD_USER_MODE_ONLY;
@@ -70,7 +70,7 @@ fn prepare() -> bool {
     if opened < 0 {
         return false;
     }
-    FAULTS.store(opened as c_int, Relaxed);
+    FAULT_DESCRIPTOR.store(opened as c_int, Relaxed);
     // SAFETY: a plain structure, filled below.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = faulted as *const () as usize;
@@ -87,22 +87,22 @@ fn prepare() -> bool {
 
 /// Ticks of a fault with its handler, as the least of some on memory of our own.
 fn measure() -> u64 {
-    const FAULTS: usize = 32;
+    const SAMPLES: usize = 32;
     let made = system_call(libc::SYS_memfd_create, [c"faults".as_ptr() as i64, 0, 0, 0, 0, 0]);
-    let size = (FAULTS * PAGE) as i64;
+    let size = (SAMPLES * PAGE) as i64;
     system_call(libc::SYS_ftruncate, [made, size, 0, 0, 0, 0]);
-    let zeros = [0_u8; FAULTS * PAGE];
+    let zeros = [0_u8; SAMPLES * PAGE];
     system_call(libc::SYS_pwrite64, [made, zeros.as_ptr() as i64, size, 0, 0, 0]);
     let kinds = [i64::from(libc::PROT_READ), i64::from(libc::MAP_SHARED)];
     let start = system_call(libc::SYS_mmap, [0, size, kinds[0], kinds[1], made, 0]);
     let mut least = u64::MAX;
     if start > 0 && control(UFFDIO_REGISTER, &mut [start as u64, size as u64, MODE_MINOR, 0]) == 0 {
         // The handler finds it here, and no turn is entered because this thread is inside already.
-        let map = &ALL[MAPS - 1];
+        let map = &REGIONS[MAPS - 1];
         map.start.store(start as usize, Relaxed);
-        map.end.store(start as usize + FAULTS * PAGE, Relaxed);
+        map.end.store(start as usize + SAMPLES * PAGE, Relaxed);
         map.file.store(u64::MAX, Relaxed);
-        for page in 0..FAULTS {
+        for page in 0..SAMPLES {
             let began = ticks();
             // SAFETY: within the mapping.
             unsafe { std::ptr::read_volatile((start as usize + page * PAGE) as *const u8) };
@@ -117,7 +117,7 @@ fn measure() -> u64 {
 
 /// The mapping that contains an address.
 fn map_of(address: usize) -> Option<&'static Map> {
-    ALL.iter().find(|map| {
+    REGIONS.iter().find(|map| {
         map.file.load(Relaxed) != 0
             && (map.start.load(Relaxed)..map.end.load(Relaxed)).contains(&address)
     })
@@ -168,7 +168,7 @@ fn forget(turn: &Turn, count: usize) {
     for pair in 0..count {
         let (file, at) = (turn.argument(1 + 2 * pair), turn.argument(2 + 2 * pair));
         let own = |map: &&Map| map.file.load(Relaxed) == file;
-        for map in ALL.iter().filter(own) {
+        for map in REGIONS.iter().filter(own) {
             let Some(within) = at.checked_sub(map.offset.load(Relaxed)) else { continue };
             let page = map.start.load(Relaxed) + within as usize;
             if page < map.end.load(Relaxed) {
@@ -195,7 +195,7 @@ pub fn touch(start: usize, length: usize) -> bool {
 fn map_file(turn: &Turn, (file, flags): (u64, u64), arguments: [i64; 6]) -> i64 {
     let [_, size, protection, kind, _, offset] = arguments;
     let writes = protection & i64::from(libc::PROT_WRITE) != 0;
-    let free = ALL.iter().find(|map| map.file.load(Relaxed) == 0);
+    let free = REGIONS.iter().find(|map| map.file.load(Relaxed) == 0);
     let (false, Some(map), true) =
         (writes && kind & i64::from(libc::MAP_SHARED) != 0, free, prepare())
     else {
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn mmap(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(place: *mut c_void, size: size_t) -> c_int {
     let range = place as usize..place as usize + size.next_multiple_of(PAGE);
-    for map in ALL.iter().filter(|map| range.contains(&map.start.load(Relaxed))) {
+    for map in REGIONS.iter().filter(|map| range.contains(&map.start.load(Relaxed))) {
         let (start, end) = (map.start.load(Relaxed), map.end.load(Relaxed));
         if range.end < end {
             map.offset.store(map.offset.load(Relaxed) + (range.end - start) as u64, Relaxed);
@@ -261,7 +261,7 @@ pub unsafe extern "C" fn madvise(place: *mut c_void, size: size_t, advice: c_int
     if [libc::MADV_RANDOM, libc::MADV_NORMAL, libc::MADV_SEQUENTIAL].contains(&advice) {
         let flags = if advice == libc::MADV_RANDOM { access::RANDOM } else { 0 };
         let own = |map: &&Map| map.start.load(Relaxed) == place as usize;
-        ALL.iter().filter(own).for_each(|map| map.flags.store(flags, Relaxed));
+        REGIONS.iter().filter(own).for_each(|map| map.flags.store(flags, Relaxed));
     }
     let arguments = [place as i64, size as i64, i64::from(advice), 0, 0, 0];
     answer(system_call(libc::SYS_madvise, arguments)) as c_int

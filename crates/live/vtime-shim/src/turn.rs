@@ -190,7 +190,7 @@ impl Turn {
     pub fn outside<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.post(Call::Leave, &[], 0);
         let done = wait();
-        self.slot.come_back(&self.shared.header);
+        self.slot.rejoin(&self.shared.header);
         self.slot.take_turn(0, &self.shared.slots);
         STATE.with(State::got_turn);
         done

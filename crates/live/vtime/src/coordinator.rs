@@ -11,16 +11,16 @@ use units::Nanos;
 
 use crate::drive::Drive;
 use crate::error::VtimeError;
-use crate::file_access::{Begun, FileAccess, StepEnd};
+use crate::file_access::{AccessStart, FileAccess, StepEnd};
 use crate::host::{Ended, Host};
 use crate::process::Process;
 use crate::wire::{self, Call, NEVER, SLOTS, Shared, Totals};
 
 /// CPU time of a buffered access without device requests, and of copying a KiB (assumed; 10 GB/s).
-const CACHED: Nanos = Nanos(400);
+const CACHED_ACCESS: Nanos = Nanos(400);
 const COPY_KIB: Nanos = Nanos(100);
-/// Time between two looks at a program that does not call.
-const LOOK: Duration = Duration::from_millis(50);
+/// Time between two looks at a program that makes no calls.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Looks without CPU time after which a thread counts as asleep.
 const LOOKS: u32 = 60;
 
@@ -113,7 +113,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
                 Next::Stuck if !self.outside.is_empty() => {
                     let seen = self.shared.header.returns.load(Acquire);
                     if seen == self.returns {
-                        wire::wait(&self.shared.header.returns, seen, Some(LOOK));
+                        wire::wait(&self.shared.header.returns, seen, Some(POLL_INTERVAL));
                         if self.process.has_ended()? {
                             return Ok(());
                         }
@@ -143,7 +143,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
         });
     }
 
-    /// Whether the library is in a process; one that does not load it never calls.
+    /// Whether the library is in a process; one that does not load it never makes a call.
     fn has_library(&self, process: u32) -> bool {
         let process = if process == 0 { self.process.number } else { process };
         let name = self.host.library.file_name().unwrap_or_default().to_string_lossy();
@@ -220,15 +220,15 @@ impl<'h, D: Device> Coordinator<'h, D> {
             return Ok(false);
         }
         self.scheduler.charge(task, Nanos(slot.cpu.load(Relaxed)));
-        self.carry_out(task)
+        self.handle_call(task)
     }
 
-    /// Waits until the thread that has the turn calls; false if its process ended instead.
+    /// Waits until the thread that has the turn makes a call; returns `false` if the program ended instead.
     fn await_call(&self, task: TaskId) -> Result<bool, VtimeError> {
         let slot = &self.shared.slots[task.0 as usize];
         let (mut looks, mut waited, mut cpu) = (0, 0, None);
         loop {
-            if slot.await_call(&self.shared.header, LOOK) {
+            if slot.await_call(&self.shared.header, POLL_INTERVAL) {
                 return Ok(true);
             }
             if self.process.has_ended()? {
@@ -255,7 +255,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
     }
 
     /// Carries out the call of a thread. Returns false if its process ends.
-    fn carry_out(&mut self, task: TaskId) -> Result<bool, VtimeError> {
+    fn handle_call(&mut self, task: TaskId) -> Result<bool, VtimeError> {
         let slot = &self.shared.slots[task.0 as usize];
         let argument = |place: usize| slot.arguments[place].load(Relaxed);
         let call = Call::of(slot.call.load(Relaxed));
@@ -342,7 +342,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
                 let begun = self.drive.sync(task, now + submit.1, argument(0), argument(1) == 1);
                 self.begun(task, begun, (submit.0, Some(0)));
             }
-            Call::Resize if argument(2) == 1 => self.drive.found(argument(0), argument(1)),
+            Call::Resize if argument(2) == 1 => self.drive.add_existing(argument(0), argument(1)),
             Call::Resize => self.drive.resize(argument(0), argument(1)),
             Call::Remove => self.drive.remove(argument(0)),
             Call::Evicted => self.tell_evicted(task),
@@ -392,12 +392,12 @@ impl<'h, D: Device> Coordinator<'h, D> {
     }
 
     /// A thread's access needed only CPU time, or waits for the drive.
-    fn begun(&mut self, task: TaskId, begun: Begun, (submit, cached): (Nanos, Option<u64>)) {
-        let copied = cached.map(|length| CACHED + Nanos(COPY_KIB.get() * length / 1024));
+    fn begun(&mut self, task: TaskId, begun: AccessStart, (submit, cached): (Nanos, Option<u64>)) {
+        let copied = cached.map(|length| CACHED_ACCESS + Nanos(COPY_KIB.get() * length / 1024));
         let copied = copied.unwrap_or(Nanos::ZERO);
         match begun {
-            Begun::Done => self.scheduler.charge(task, copied),
-            Begun::Waits(wait) => {
+            AccessStart::Done => self.scheduler.charge(task, copied),
+            AccessStart::Waits(wait) => {
                 self.scheduler.charge(task, submit);
                 self.threads[task.0 as usize].owed = self.host.path.complete + copied;
                 self.scheduler.block(task, &[], None, wait);

@@ -6,6 +6,9 @@
 //! Invariant: an access is a chain of steps; the requests of a step run at once, and the next step begins
 //! when the last of them is done.
 
+mod io;
+mod layout;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use device::{Completion, Device, EventQueue, Operation, Request};
@@ -13,26 +16,23 @@ use sim::PageCache;
 use sim::scheduler::{TaskId, Wait};
 use units::Nanos;
 
-use crate::file_access::{Begun, DriveTotals, FileAccess, FileSystem, StepEnd};
+use io::{Io, WriteBack};
+use layout::{JOURNAL, Layout, PAGE, Step};
+
+use crate::file_access::{AccessStart, DriveTotals, FileAccess, FileSystem, StepEnd};
 use crate::wire::access;
 
-/// Bytes of a page.
-const PAGE: u64 = 4096;
-/// Pages that are placed together.
-const CHUNK: u64 = 256;
-/// Largest request, pages: 1,280 KiB (`BLK_DEF_MAX_SECTORS_CAP`, Linux 6.18).
-const REQUEST_MAX: u64 = 320;
 /// Pages that a sequential buffered read reads ahead: 128 KiB (`VM_READAHEAD_PAGES`).
 const READ_AHEAD: u64 = 32;
-/// Pages of the journal, at the start of the device: 128 MiB, as mke2fs(8) makes on most disks.
-const JOURNAL: u64 = 32_768;
-/// Share of the cache that may be dirty before writers have to write back (`vm.dirty_ratio`), percent.
+/// Share of the cache that may be dirty before the kernel writes back (`vm.dirty_background_ratio`), percent.
+const BACKGROUND_PERCENT: u64 = 10;
+/// Share of it that may be dirty or being written back before writers wait (`vm.dirty_ratio`), percent.
 const DIRTY_PERCENT: u64 = 20;
+/// Requests of the kernel's write-back in flight.
+const WRITE_BACK_DEPTH: usize = 32;
 
 #[derive(Debug, Default)]
 struct File {
-    /// First page on the device of each chunk.
-    places: HashMap<u64, u64>,
     size: u64,
     dirty: BTreeSet<u64>,
     /// Its size or its directory entry changed since the last flush.
@@ -41,18 +41,6 @@ struct File {
     next_read: u64,
     /// Pages of it are mapped by the program.
     mapped: bool,
-}
-
-type Step = Vec<Request>;
-
-#[derive(Debug)]
-struct Io {
-    task: TaskId,
-    steps: VecDeque<Step>,
-    outstanding: usize,
-    /// When its requests were submitted, and the place of their kind in [`DriveTotals::times`].
-    began: Nanos,
-    kind: usize,
 }
 
 /// Page cache, file system and device.
@@ -64,21 +52,21 @@ pub struct Drive<D> {
     cache: PageCache,
     /// Time between two steps of one access: a wake-up, its completion and the next submission.
     gap: Nanos,
-    /// Pages that the cache may hold, and those of the device.
+    /// Pages that the cache may hold.
     frames: u64,
-    capacity: u64,
-    placed: u64,
-    /// File and chunk of each placed chunk.
-    owners: HashMap<u64, (u64, u64)>,
+    layout: Layout,
     /// Mapped pages that left the cache, by file and byte, and that the program does not know of.
     evicted: VecDeque<(u64, u64)>,
     journal: u64,
     dirty: u64,
     pending: HashMap<u64, Io>,
+    /// Pages on the device that are being read, by which access.
+    reading: HashMap<u64, u64>,
+    /// What the present access waits for: reads of others, and the kernel's write-back.
+    awaited: BTreeSet<u64>,
+    write_back: Option<WriteBack>,
     /// Accesses whose next step is submitted at a later time.
     delayed: EventQueue<u64>,
-    /// Chunks of removed files.
-    free: Vec<u64>,
     next_io: u64,
     done: Vec<Completion>,
     last: Nanos,
@@ -96,15 +84,15 @@ impl<D: Device> Drive<D> {
             files: HashMap::new(),
             cache: PageCache::new(0, frames as u32, sim::Recency::Marks),
             frames,
-            capacity: (capacity / PAGE).clamp(JOURNAL + CHUNK, u64::from(u32::MAX)),
-            placed: JOURNAL,
-            owners: HashMap::new(),
+            layout: Layout::new(capacity),
             evicted: VecDeque::new(),
             journal: 0,
             dirty: 0,
             pending: HashMap::new(),
+            reading: HashMap::new(),
+            awaited: BTreeSet::new(),
+            write_back: None,
             delayed: EventQueue::default(),
-            free: Vec::new(),
             next_io: 0,
             done: Vec::new(),
             last: Nanos::ZERO,
@@ -130,7 +118,7 @@ impl<D: Device> Drive<D> {
     }
 
     /// A thread reads or writes at `now`.
-    pub fn access(&mut self, task: TaskId, now: Nanos, what: FileAccess) -> Begun {
+    pub fn access(&mut self, task: TaskId, now: Nanos, what: FileAccess) -> AccessStart {
         let writes = what.flags & access::WRITE != 0;
         let mut steps = VecDeque::new();
         let first = what.offset / PAGE;
@@ -148,7 +136,7 @@ impl<D: Device> Drive<D> {
         let operation = if writes { Operation::Write } else { Operation::Read };
         match (what.flags & access::DIRECT != 0, writes) {
             (true, _) => steps.push_back(self.runs(what.file, pages, operation)),
-            (false, true) => self.write_cached(what.file, pages, &mut steps),
+            (false, true) => self.write_cached(what.file, pages, now),
             (false, false) => {
                 let ahead = what.flags & access::RANDOM == 0;
                 if what.flags & access::MAPPED == 0 {
@@ -162,7 +150,7 @@ impl<D: Device> Drive<D> {
             self.sync_steps(what.file, false, &mut steps);
         }
         self.note_evicted();
-        self.begin(task, now, steps)
+        self.begin(Some(task), now, steps, what.flags & access::DIRECT == 0)
     }
 
     /// The next mapped page that left the cache, as file and byte.
@@ -172,19 +160,18 @@ impl<D: Device> Drive<D> {
 
     fn note_evicted(&mut self) {
         for page in self.cache.take_evicted() {
-            let place = u64::from(page);
-            let Some((file, chunk)) = self.owners.get(&(place / CHUNK * CHUNK)) else { continue };
-            if self.files.get(file).is_some_and(|file| file.mapped) {
-                self.evicted.push_back((*file, (chunk * CHUNK + place % CHUNK) * PAGE));
+            let Some((file, page)) = self.layout.owner(u64::from(page)) else { continue };
+            if self.files.get(&file).is_some_and(|file| file.mapped) {
+                self.evicted.push_back((file, page * PAGE));
             }
         }
     }
 
     /// A thread flushes a file at `now`, with its times of change or without.
-    pub fn sync(&mut self, task: TaskId, now: Nanos, file: u64, metadata: bool) -> Begun {
+    pub fn sync(&mut self, task: TaskId, now: Nanos, file: u64, metadata: bool) -> AccessStart {
         let mut steps = VecDeque::new();
         self.sync_steps(file, metadata, &mut steps);
-        self.begin(task, now, steps)
+        self.begin(Some(task), now, steps, false)
     }
 
     /// The size of a file was set, or a file was made.
@@ -197,20 +184,17 @@ impl<D: Device> Drive<D> {
     }
 
     /// A file that was there before the simulation.
-    pub fn found(&mut self, file: u64, size: u64) {
+    pub fn add_existing(&mut self, file: u64, size: u64) {
         let file = self.files.entry(file).or_default();
         file.size = file.size.max(size);
     }
 
     /// A file is gone, and with it what was not written yet.
     pub fn remove(&mut self, file: u64) {
-        let Some(file) = self.files.remove(&file) else { return };
-        self.dirty -= file.dirty.len() as u64;
-        for first in file.places.into_values() {
-            (first..first + CHUNK).for_each(|page| self.cache.forget(page as u32));
-            self.owners.remove(&first);
-            self.free.push(first);
-        }
+        let Some(state) = self.files.remove(&file) else { return };
+        self.dirty -= state.dirty.len() as u64;
+        self.layout.pages(file).for_each(|(_, place)| self.cache.forget(place as u32));
+        self.layout.remove(file);
     }
 
     /// Clean pages of a file leave the page cache; a length of 0 is to its end.
@@ -218,10 +202,9 @@ impl<D: Device> Drive<D> {
         let Some(state) = self.files.get(&file) else { return };
         let end = if length == 0 { state.size } else { offset.saturating_add(length) };
         let pages = offset.div_ceil(PAGE)..end.min(state.size).div_ceil(PAGE);
-        for (chunk, first) in &state.places {
-            let own = chunk * CHUNK..(chunk + 1) * CHUNK;
-            for page in own.filter(|page| pages.contains(page) && !state.dirty.contains(page)) {
-                self.cache.forget((first + page % CHUNK) as u32);
+        for (page, place) in self.layout.pages(file) {
+            if pages.contains(&page) && !state.dirty.contains(&page) {
+                self.cache.forget(place as u32);
             }
         }
     }
@@ -240,24 +223,73 @@ impl<D: Device> Drive<D> {
         let mut done = std::mem::take(&mut self.done);
         self.device.advance(self.last, &mut done);
         for completion in done.drain(..) {
-            let Some(io) = self.pending.get_mut(&completion.id) else { continue };
-            io.outstanding -= 1;
+            let Some(io) = self.pending.get(&completion.id) else { continue };
             self.totals.times[io.kind] += completion.at.since(io.began);
-            if io.outstanding > 0 {
-                continue;
-            }
-            let task = io.task;
-            let next = self.next_step(completion.id, completion.at + self.gap);
-            ended.push(StepEnd { task, at: completion.at, next });
+            self.arrived(completion.id, completion.at, ended);
         }
         self.done = done;
     }
 
-    fn begin(&mut self, task: TaskId, now: Nanos, steps: VecDeque<Step>) -> Begun {
+    /// Something that an access waits for is there at `at`.
+    fn arrived(&mut self, id: u64, at: Nanos, ended: &mut Vec<StepEnd>) {
+        let Some(io) = self.pending.get_mut(&id) else { return };
+        io.outstanding -= 1;
+        if io.outstanding > 0 || io.delayed {
+            return;
+        }
+        let (task, reads) = (io.task, std::mem::take(&mut io.reads));
+        let mut followers = std::mem::take(&mut io.followers);
+        for page in reads {
+            if self.reading.get(&page) == Some(&id) {
+                self.reading.remove(&page);
+            }
+        }
+        let next = self.next_step(id, at + self.gap);
+        match (task, next) {
+            (Some(task), next) => ended.push(StepEnd { task, at, next }),
+            (None, None) => {
+                self.write_back = None;
+                self.write_behind(at);
+            }
+            // Who waits for the kernel's write-back waits for all of it.
+            (None, Some(_)) => {
+                let later = std::mem::take(&mut followers);
+                self.pending.get_mut(&id).into_iter().for_each(|io| io.followers = later.clone());
+            }
+        }
+        followers.into_iter().for_each(|other| self.arrived(other, at, ended));
+    }
+
+    /// Begins an access. If it is `cached`, others that want the pages that it reads first wait for it.
+    fn begin(
+        &mut self,
+        task: Option<TaskId>,
+        now: Nanos,
+        steps: VecDeque<Step>,
+        cached: bool,
+    ) -> AccessStart {
         let id = self.next_io;
         self.next_io += 1;
-        self.pending.insert(id, Io { task, steps, outstanding: 0, began: now, kind: 0 });
-        self.next_step(id, now).map_or(Begun::Done, Begun::Waits)
+        let first = steps.front().filter(|_| cached).into_iter().flatten();
+        let own = first.filter(|request| request.operation == Operation::Read);
+        let pages =
+            own.flat_map(|one| (0..u64::from(one.length) / PAGE).map(|n| one.offset / PAGE + n));
+        let reads: Vec<u64> = pages.collect();
+        self.reading.extend(reads.iter().map(|page| (*page, id)));
+        let awaited = std::mem::take(&mut self.awaited);
+        for other in &awaited {
+            self.pending.get_mut(other).into_iter().for_each(|io| io.followers.push(id));
+        }
+        let (outstanding, followers) = (awaited.len(), Vec::new());
+        let waits = outstanding > 0 && reads.is_empty();
+        let io =
+            Io { task, steps, outstanding, delayed: false, reads, followers, began: now, kind: 0 };
+        self.pending.insert(id, io);
+        if waits {
+            let written = self.write_back.as_ref().is_some_and(|one| awaited.contains(&one.io));
+            return AccessStart::Waits(if written { Wait::Write } else { Wait::Read });
+        }
+        self.next_step(id, now).map_or(AccessStart::Done, AccessStart::Waits)
     }
 
     /// Has the next step of an access submitted at `at`; returns what it waits for, or forgets the access.
@@ -275,7 +307,7 @@ impl<D: Device> Drive<D> {
             Operation::Flush => (Wait::Flush, 2),
             _ => (Wait::Write, 1),
         };
-        io.kind = kind;
+        (io.kind, io.delayed) = (kind, true);
         self.delayed.push(at, id);
         Some(wait)
     }
@@ -284,9 +316,9 @@ impl<D: Device> Drive<D> {
     fn submit(&mut self, id: u64, at: Nanos) {
         let Some(io) = self.pending.get_mut(&id) else { return };
         let Some(step) = io.steps.pop_front() else { return };
-        io.outstanding = step.len();
-        io.began = at;
-        let queue = (io.task.0 % 64) as u16;
+        io.outstanding += step.len();
+        (io.began, io.delayed) = (at, false);
+        let queue = io.task.map_or(0, |task| task.0 % 64) as u16;
         for request in step {
             let bytes = u64::from(request.length);
             let totals = &mut self.totals;
@@ -322,6 +354,7 @@ impl<D: Device> Drive<D> {
             let place = self.place(file, page);
             if self.cache.access(place as u32) {
                 self.totals.hits += 1;
+                self.await_read(place);
             } else {
                 self.totals.misses += 1;
                 missing.push(page);
@@ -339,6 +372,11 @@ impl<D: Device> Drive<D> {
         steps.push_back(self.runs(file, missing.into_iter(), Operation::Read));
     }
 
+    /// The present access waits for a page that another one is reading.
+    fn await_read(&mut self, place: u64) {
+        self.awaited.extend(self.reading.get(&place));
+    }
+
     /// Pages that are overwritten in part have to be read first.
     fn read_for_write(&mut self, what: FileAccess, steps: &mut VecDeque<Step>) {
         let end = what.offset + what.length;
@@ -349,8 +387,9 @@ impl<D: Device> Drive<D> {
         pages.dedup();
         pages.retain(|page| page * PAGE < size);
         pages.retain(|page| {
-            let place = self.place(what.file, *page) as u32;
-            !self.cache.is_resident(place)
+            let place = self.place(what.file, *page);
+            self.await_read(place);
+            !self.cache.is_resident(place as u32)
         });
         steps.push_back(self.runs(what.file, pages.into_iter(), Operation::Read));
     }
@@ -363,7 +402,7 @@ impl<D: Device> Drive<D> {
         let place = self.place(file, page);
         if self.cache.access(place as u32) {
             self.totals.hits += 1;
-            return;
+            return self.await_read(place);
         }
         self.totals.misses += 1;
         let first = page - page % READ_AHEAD;
@@ -379,24 +418,36 @@ impl<D: Device> Drive<D> {
         steps.push_back(self.runs(file, missing.into_iter(), Operation::Read));
     }
 
-    fn write_cached(
-        &mut self,
-        file: u64,
-        pages: std::ops::RangeInclusive<u64>,
-        steps: &mut VecDeque<Step>,
-    ) {
+    fn write_cached(&mut self, file: u64, pages: std::ops::RangeInclusive<u64>, now: Nanos) {
         for page in pages {
             let place = self.place(file, page);
             self.cache.access(place as u32);
             let state = self.files.entry(file).or_default();
             self.dirty += u64::from(state.dirty.insert(page));
         }
-        if self.dirty * 100 > self.frames * DIRTY_PERCENT {
-            let all: Vec<u64> = self.files.keys().copied().collect();
-            let mut step = Step::new();
-            all.into_iter().for_each(|file| step.extend(self.write_back(file)));
-            steps.push_back(step);
+        self.write_behind(now);
+        let writing = self.write_back.as_ref().map_or(0, |one| one.pages);
+        if (self.dirty + writing) * 100 > self.frames * DIRTY_PERCENT {
+            self.awaited.extend(self.write_back.as_ref().map(|one| one.io));
         }
+    }
+
+    /// Lets the kernel write back if more is dirty than it leaves.
+    fn write_behind(&mut self, now: Nanos) {
+        if self.write_back.is_some() || self.dirty * 100 <= self.frames * BACKGROUND_PERCENT {
+            return;
+        }
+        let dirty = self.files.iter().filter(|(_, file)| !file.dirty.is_empty());
+        let mut files: Vec<u64> = dirty.map(|(file, _)| *file).collect();
+        files.sort_unstable();
+        let pages = self.dirty;
+        let requests: Step = files.iter().flat_map(|file| self.write_back(*file)).collect();
+        let steps = requests.chunks(WRITE_BACK_DEPTH).map(<[Request]>::to_vec).collect();
+        self.write_back = Some(WriteBack { io: self.next_io, files, pages });
+        // What the writer waits for is not what the write-back waits for.
+        let awaited = std::mem::take(&mut self.awaited);
+        self.begin(None, now, steps, false);
+        self.awaited = awaited;
     }
 
     fn write_back(&mut self, file: u64) -> Step {
@@ -407,6 +458,8 @@ impl<D: Device> Drive<D> {
 
     fn sync_steps(&mut self, file: u64, metadata: bool, steps: &mut VecDeque<Step>) {
         steps.push_back(self.write_back(file));
+        let before = self.write_back.as_ref().filter(|one| one.files.contains(&file));
+        self.awaited.extend(before.map(|one| one.io));
         let state = self.files.entry(file).or_default();
         let commits = std::mem::take(&mut state.metadata) || metadata;
         let mut journal = |pages: u64, fua: bool| {
@@ -429,42 +482,17 @@ impl<D: Device> Drive<D> {
         }
     }
 
-    /// One request for each run of pages that are next to each other on the device.
-    fn runs(&mut self, file: u64, pages: impl Iterator<Item = u64>, operation: Operation) -> Step {
-        let mut step: Step = Vec::new();
-        for page in pages {
-            let offset = self.place(file, page) * PAGE;
-            match step.last_mut() {
-                Some(last)
-                    if last.offset + u64::from(last.length) == offset
-                        && u64::from(last.length) < REQUEST_MAX * PAGE =>
-                {
-                    last.length += PAGE as u32;
-                }
-                _ => step.push(Request { operation, ..Request::read(0, offset, PAGE as u32) }),
-            }
-        }
-        step
-    }
-
     /// Place of a file's page on the device, in pages.
     fn place(&mut self, file: u64, page: u64) -> u64 {
-        let chunk = page / CHUNK;
-        let state = self.files.entry(file).or_default();
-        if let Some(first) = state.places.get(&chunk) {
-            return first + page % CHUNK;
-        }
-        if self.placed + CHUNK > self.capacity {
-            self.placed = JOURNAL;
-        }
-        let first = self.free.pop().unwrap_or(self.placed);
-        if first == self.placed {
-            self.placed += CHUNK;
-        }
-        self.cache.grow(self.placed as u32);
-        state.places.insert(chunk, first);
-        self.owners.insert(first, (file, chunk));
-        first + page % CHUNK
+        let place = self.layout.place(file, page);
+        self.cache.grow(self.layout.end());
+        place
+    }
+
+    fn runs(&mut self, file: u64, pages: impl Iterator<Item = u64>, operation: Operation) -> Step {
+        let step = self.layout.runs(file, pages, operation);
+        self.cache.grow(self.layout.end());
+        step
     }
 }
 

@@ -48,7 +48,7 @@ pub struct FileAccess {
 
 /// What becomes of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Begun {
+pub enum AccessStart {
     /// It is done: only the page cache was needed.
     Done,
     /// The thread waits.

@@ -20,7 +20,7 @@ pub mod wire;
 
 pub use drive::Drive;
 pub use error::VtimeError;
-pub use file_access::{Begun, DriveTotals, FileAccess, FileSystem, StepEnd};
+pub use file_access::{AccessStart, DriveTotals, FileAccess, FileSystem, StepEnd};
 pub use host::{Ended, Host};
 pub use inside::{is_simulated, thread_totals, totals};
 pub use process::Process;

@@ -345,7 +345,7 @@ impl Slot {
     }
 
     /// The thread has come back from outside of the simulation.
-    pub fn come_back(&self, header: &Header) {
+    pub fn rejoin(&self, header: &Header) {
         self.returned.store(1, Ordering::SeqCst);
         header.returns.fetch_add(1, Ordering::SeqCst);
         header.calls.fetch_add(1, Ordering::SeqCst);

@@ -39,9 +39,12 @@ fn drive(memory: u64) -> Drive<Fixed> {
 }
 
 /// Runs an access to its end; returns how long it took.
-fn whole(drive: &mut Drive<Fixed>, begin: impl FnOnce(&mut Drive<Fixed>, Nanos) -> Begun) -> u64 {
+fn whole(
+    drive: &mut Drive<Fixed>,
+    begin: impl FnOnce(&mut Drive<Fixed>, Nanos) -> AccessStart,
+) -> u64 {
     let now = drive.last;
-    if begin(drive, now) == Begun::Done {
+    if begin(drive, now) == AccessStart::Done {
         return 0;
     }
     let mut ended = Vec::new();
@@ -63,7 +66,7 @@ const TASK: TaskId = TaskId(0);
 #[test]
 fn the_page_cache_serves_what_it_holds() {
     let mut drive = drive(1 << 20);
-    drive.found(1, 8 << 20);
+    drive.add_existing(1, 8 << 20);
     let once = |drive: &mut Drive<Fixed>, offset, flags| {
         whole(drive, |drive, now| drive.access(TASK, now, read(offset, 4096, flags)))
     };
@@ -81,6 +84,36 @@ fn the_page_cache_serves_what_it_holds() {
         }
         assert!(round == 0 || drive.totals().hits < before + 600, "8 MiB do not fit in 1 MiB");
     }
+}
+
+/// Two lookups of one page at once are one read of the drive, and neither has its value before it is there.
+#[test]
+fn a_page_that_is_being_read_is_waited_for() {
+    let mut drive = drive(1 << 20);
+    drive.add_existing(1, 8 << 20);
+    let (other, third) = (TaskId(1), TaskId(2));
+    let random = read(0, 4096, access::RANDOM);
+    let mut ended = Vec::new();
+    assert_eq!(drive.access(TASK, Nanos(0), random), AccessStart::Waits(Wait::Read));
+    drive.advance(Nanos(4), &mut ended);
+    assert_eq!(drive.access(other, Nanos(4), random), AccessStart::Waits(Wait::Read));
+    // The page next to it as well: until both are there.
+    let both = read(0, 8192, access::RANDOM);
+    assert_eq!(drive.access(third, Nanos(4), both), AccessStart::Waits(Wait::Read));
+    while let Some(at) = drive.next_event() {
+        drive.advance(at, &mut ended);
+    }
+    let ends: Vec<(TaskId, u64)> = ended.iter().map(|one| (one.task, one.at.get())).collect();
+    assert_eq!(ends, [(TASK, 10), (other, 10), (third, 14)]);
+    assert!(ended.iter().all(|one| one.next.is_none()));
+    assert_eq!((drive.totals().reads, drive.reading.len(), drive.pending.len()), (2, 0, 0));
+    assert_eq!(drive.access(TASK, Nanos(20), random), AccessStart::Done);
+    // What bypasses the cache is in nobody's way.
+    assert_eq!(
+        drive.access(TASK, Nanos(20), read(0, 4096, access::DIRECT)),
+        AccessStart::Waits(Wait::Read)
+    );
+    assert_eq!(drive.access(other, Nanos(20), random), AccessStart::Done);
 }
 
 /// A commit that extends its log costs two flushes' worth of journal; one that overwrites it does not.
@@ -104,11 +137,43 @@ fn a_commit_costs_what_the_file_system_does() {
     assert_eq!(drive.dirty, 0);
 }
 
+/// A long load would be written by its flush alone, and its writer would never wait for the drive.
+#[test]
+fn the_kernel_writes_back_and_holds_writers_that_are_too_fast() {
+    let mut drive = drive(1 << 20);
+    let page = |number: u64| FileAccess { flags: access::WRITE, ..read(number * PAGE, PAGE, 0) };
+    // A tenth of 256 frames may be dirty.
+    for number in 0..25 {
+        assert_eq!(drive.access(TASK, Nanos(0), page(number)), AccessStart::Done);
+    }
+    assert!(drive.next_event().is_none(), "nothing is written yet");
+    for number in 25..51 {
+        assert_eq!(drive.access(TASK, Nanos(0), page(number)), AccessStart::Done, "{number}");
+    }
+    assert_eq!(
+        (drive.dirty, drive.next_event()),
+        (25, Some(Nanos(0))),
+        "26 pages are on their way"
+    );
+    assert_eq!(drive.access(TASK, Nanos(0), page(51)), AccessStart::Waits(Wait::Write));
+    // A flush waits for them, then writes the rest itself.
+    let flushing = TaskId(1);
+    assert_eq!(drive.sync(flushing, Nanos(0), 1, false), AccessStart::Waits(Wait::Write));
+    let mut ended = Vec::new();
+    while let Some(at) = drive.next_event() {
+        drive.advance(at, &mut ended);
+    }
+    let of = |task| ended.iter().filter(move |one| one.task == task).map(|one| one.at.get());
+    assert_eq!(of(TASK).collect::<Vec<_>>(), [20]);
+    assert_eq!(of(flushing).next_back(), Some(20 + 20 + 20 + 1_000 + 20));
+    assert!(drive.write_back.is_none() && drive.dirty == 0 && drive.pending.is_empty());
+}
+
 /// LMDB with more data than memory would read for free if evicted pages stayed mapped.
 #[test]
 fn mapped_pages_that_leave_the_cache_are_reported() {
     let mut drive = drive(64 * PAGE);
-    drive.found(1, 1 << 20);
+    drive.add_existing(1, 1 << 20);
     let fault = access::MAPPED | access::RANDOM;
     let mut mapped = BTreeSet::new();
     for page in 0..256 {
@@ -144,7 +209,7 @@ fn steps_of_one_access_are_apart_by_the_host_path() {
 #[test]
 fn large_accesses_are_split() {
     let mut drive = drive(1 << 20);
-    drive.found(1, 8 << 20);
+    drive.add_existing(1, 8 << 20);
     let took =
         whole(&mut drive, |drive, now| drive.access(TASK, now, read(0, 4 << 20, access::DIRECT)));
     assert_eq!(took, 10);
