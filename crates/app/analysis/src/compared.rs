@@ -85,7 +85,7 @@ pub struct Row {
     pub repetitions: usize,
     /// How the second is.
     pub verdict: Verdict,
-    /// Why it is not judged; empty where it is.
+    /// Why it is not judged; empty if it is.
     pub why: String,
 }
 

@@ -196,7 +196,7 @@ pub fn doubts_of(trial: &TrialRecord) -> Vec<WarningKind> {
     seen.map(|(kind, _)| kind).collect()
 }
 
-/// Of a trial how bad it is and why; `None` where it is not.
+/// How bad a trial is, and why; `None` if nothing is wrong with it.
 type Find<'a> = dyn Fn(&TrialRecord) -> Option<(f64, String)> + 'a;
 
 fn doubt(

@@ -432,7 +432,7 @@ pub fn depth_of(group: &Group<'_>) -> u64 {
     group.first.point.get("queue_depth").and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// Operations in flight of all threads.
+/// Operations that all threads together keep in flight, as configured; 0 if the group has no queue depth.
 #[must_use]
 pub fn in_flight(group: &Group<'_>) -> u64 {
     let threads = group.first.point.get("clients").and_then(|text| text.parse().ok());

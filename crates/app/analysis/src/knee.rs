@@ -174,7 +174,7 @@ impl Curve<'_> {
     }
 }
 
-/// Operations in flight of all threads together.
+/// Operations that all threads together keep in flight.
 fn in_flight(group: &Group<'_>) -> f64 {
     let of = |name: &str| group.first.point.get(name).and_then(|text| text.parse::<f64>().ok());
     of(DEPTH).unwrap_or(1.0) * of(THREADS).unwrap_or(1.0)

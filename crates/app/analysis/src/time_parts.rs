@@ -139,7 +139,7 @@ impl TimeParts {
     }
 }
 
-/// The parts of `ops` of a group's first repetition; `None` where they were not counted or overlap.
+/// The parts of `ops` of a group's first repetition; `None` if they were not counted or overlap.
 #[must_use]
 pub fn time_parts(group: &Group<'_>, ops: Ops) -> Option<TimeParts> {
     let whole = group.mean_latency(ops).filter(|mean| !mean.at_least)?;

@@ -143,7 +143,8 @@ impl TrialRecord {
         parts.join(" ")
     }
 
-    /// A result whose trial the receiver knows.
+    /// A record of `result` alone, for a reader that already knows the trial; its other fields are defaults
+    /// (repetition 1).
     #[must_use]
     pub fn unnamed(result: TrialResult) -> Self {
         Self { repetition: 1, result, ..Self::default() }

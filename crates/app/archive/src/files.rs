@@ -18,7 +18,7 @@ use crate::ArchiveError;
 pub(crate) const TRIALS: &str = "trials";
 /// Folder of trials that were set aside when a run was resumed.
 pub(crate) const ASIDE: &str = "aside";
-/// Header; a folder that has it is a run.
+/// Header; a folder with this file is a run.
 pub(crate) const HEADER: &str = "run.json";
 /// The study, resolved.
 pub(crate) const STUDY: &str = "study.toml";

@@ -14,7 +14,7 @@ use crate::{ArchiveError, TrialRecord};
 pub struct TrialMessage(TrialDocument, String);
 
 impl TrialMessage {
-    /// The message of a result whose trial the receiver knows.
+    /// The message with a result, for a reader that already knows the trial.
     ///
     /// # Errors
     /// If its histograms cannot be encoded.

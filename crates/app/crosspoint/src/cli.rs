@@ -35,7 +35,7 @@ fn run_help() -> String {
     )
 }
 
-/// What would my database do on that storage?
+/// Benchmark block devices and databases on real storage and on models of drives you do not have
 #[derive(Debug, Parser)]
 #[command(name = "crosspoint", version, after_help = exit::LIST, max_term_width = 100)]
 pub struct Arguments {
@@ -57,7 +57,7 @@ pub enum Verb {
             Press q to quit. Without a terminal, prints one line per second."
     )]
     Watch {
-        /// Run folder [default: the only run in progress under runs]
+        /// Run folder [default: the run in progress in ./runs, if there is exactly one]
         run: Option<PathBuf>,
     },
     /// Serve all runs to a browser on this host: reports, trends and runs in progress
@@ -117,7 +117,7 @@ pub enum Verb {
         /// Run folders
         #[arg(required = true)]
         runs: Vec<PathBuf>,
-        /// What to export
+        /// Table to export
         #[arg(long, value_enum, default_value_t = Rows::Figures)]
         of: Rows,
         /// Output format [default: table; csv for series and histograms]
@@ -141,8 +141,8 @@ pub enum Verb {
         after_help = "Examples: crosspoint compare runs/quickstart-20260101-120000 --stacks \
             this-disk,live-gp3\n          crosspoint compare runs/before runs/after --margin 3%\n\n\
             A verdict requires at least three repetitions; five are better (run --repeat 5). Exit code 9: \
-            the candidate is worse on at least one metric; 10: a metric is inconclusive, or the runs differ \
-            in workload or target."
+            the candidate is worse on at least one metric; 10: a metric is inconclusive, or the runs are \
+            not comparable (different workload, host or storage; see --allow-mismatch)."
     )]
     Compare(CompareArguments),
     /// Pack a run, its report, its metrics and the related published results into one archive, or verify
@@ -150,8 +150,8 @@ pub enum Verb {
     #[command(
         after_help = "Examples: crosspoint bundle runs/quickstart-20260101-120000\n          \
             crosspoint bundle --check quickstart-20260101-120000.tar.gz\n\n\
-            --check verifies every checksum and regenerates the report and metrics. Exit code 7: something \
-            differs."
+            --check verifies every checksum, regenerates the report and metrics, and compares them with the \
+            archived copies. Exit code 7: a checksum, the report or a metric does not match."
     )]
     Bundle {
         /// Run folder, or with --check a bundle
@@ -170,7 +170,8 @@ pub enum Verb {
     /// latency table and verdict
     #[command(
         after_help = "Example: crosspoint act act_storage.conf --duration 60s --phase both\n\n\
-            A test with writes overwrites all data on the devices named in the file."
+            Warning: a test with writes destroys all data on the tested devices (those of the file, or of \
+            --device)."
     )]
     Act(ActArguments),
     /// Convert fio job files to studies, and report every unsupported option
@@ -220,18 +221,21 @@ pub enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Expose a modelled device as a live file or block device, or list attached devices
+    /// Expose a modelled device in real time as a file (through FUSE) or a block device, or list attached
+    /// devices
     #[command(after_help = "Examples: crosspoint attach samsung-pm9a3 --size 64GiB\n          \
             sudo crosspoint attach samsung-pm9a3 --size 8GiB --block\n\n\
-            Use the printed block device with mkfs.ext4 and mount.")]
+            With --block, run mkfs.ext4 on the printed block device, then mount it.")]
     Attach(AttachArguments),
-    /// Run any command in virtual time: its files are on a modelled drive, its threads on virtual cores
+    /// Run a single-process command in virtual time, its files on a modelled drive and its threads on virtual
+    /// cores
     #[command(
         after_help = "Example: crosspoint exec --on samsung-990-pro --cores 8 -- \\\n             \
             db_bench --benchmarks=fillrandom,readrandom --db=db --use_direct_reads\n\n\
-            Needs no root. Child processes, writable file mappings, poll, epoll and select end the command\n\
-            with the name of the call. Not detected: system calls that bypass the C library; their time is\n\
-            missing from the result. Errors of virtual time have not been measured with databases."
+            Needs no root. If the command forks, maps a file for writing, or waits for files with poll,\n\
+            epoll or select, it is stopped with an error that names the call. System calls that bypass the\n\
+            C library are not detected, and the result does not include their time. The accuracy of virtual\n\
+            time has not been validated for database programs."
     )]
     Exec(ExecArguments),
     /// Detach an attached device
@@ -251,7 +255,8 @@ pub enum Verb {
     #[command(after_help = "Example: crosspoint power-cuts lmdb --cuts 20\n\n\
             Exit code 7: acknowledged data was lost. With --drop-flushes that is expected.")]
     PowerCuts(PowerCutsArguments),
-    /// Clean up whatever a killed run left on this machine
+    /// Undo the changes that killed runs left on this machine: mounts, attached devices, temporary files and
+    /// server settings
     #[command(after_help = "Example: crosspoint clean")]
     Clean {
         /// Print a JSON document
@@ -310,7 +315,8 @@ pub struct RunArguments {
     /// Allow overwriting the block device with this serial number; repeat for each device
     #[arg(long, value_name = "SERIAL")]
     pub i_will_lose_data: Vec<String>,
-    /// Run in the background and watch it; q stops watching, `crosspoint watch` reattaches
+    /// Start the run in the background and show its live view; q closes the view, `crosspoint watch` reopens
+    /// it
     #[arg(long)]
     pub detach: bool,
     /// How to show progress
@@ -337,8 +343,8 @@ pub struct CompareArguments {
     /// Stacks of one run: BASELINE,CANDIDATE [default: both, if there are two]
     #[arg(long, value_name = "BASELINE,CANDIDATE", value_delimiter = ',')]
     pub stacks: Vec<String>,
-    /// Equivalence margin, more than 1%: a metric is equivalent if the confidence interval of its
-    /// difference lies within it
+    /// Equivalence margin (greater than 1%): a metric is equivalent if the confidence interval of its
+    /// relative difference lies within plus or minus the margin
     #[arg(long, value_name = "SHARE", default_value = "5%")]
     pub margin: units::Share,
     /// Metrics to compare: rate, latency_mean, latency_p50, latency_p99, latency_p99_9 [default: rate and

@@ -9,7 +9,7 @@ use crate::progress::ProgressKind;
 /// What to do with device models.
 #[derive(Debug, Subcommand)]
 pub enum DeviceAction {
-    /// List the built-in profiles
+    /// List the built-in device models
     #[command(after_help = "Example: crosspoint device list")]
     List {
         /// Print a JSON document
@@ -47,8 +47,8 @@ pub enum DeviceAction {
 /// Arguments of `device fit`.
 #[derive(Debug, clap::Args)]
 pub struct FitArguments {
-    /// Directory on the device (temporary file), block device (read-only unless confirmed), or model:NAME (to
-    /// test the fit on a known model)
+    /// Directory on the device, for a temporary file; block device, read-only without --i-will-lose-data; or
+    /// model:NAME, to test the fit on a known model
     #[arg(required_unless_present = "from", conflicts_with = "from")]
     pub target: Option<PathBuf>,
     /// Fit to an earlier run of the device-fit study instead of measuring

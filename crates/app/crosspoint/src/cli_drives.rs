@@ -120,7 +120,7 @@ pub struct PowerCutsArguments {
     /// Random seed for choosing the cut points
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Fraction of flushes to acknowledge but drop (negative control: data loss is expected)
+    /// Acknowledge but drop this percentage of flushes, so that data loss is expected; 100% without a value
     #[arg(
         long,
         alias = "lying-flush",

@@ -6,7 +6,7 @@
 #[serde(rename_all = "kebab-case")]
 #[command(next_help_heading = "Ad-hoc job: run ENGINE TARGET")]
 pub struct JobArguments {
-    /// Block: read, write, rw, randread, randwrite or randrw [default: randread]
+    /// Block: I/O pattern: read, write, rw, randread, randwrite or randrw [default: randread]
     #[arg(long, value_name = "WORD")]
     pub rw: Option<String>,
     /// Block: block size, e.g. 16k or 16KiB [default: 4k]
@@ -24,22 +24,23 @@ pub struct JobArguments {
     /// Block: size of the file or model [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
-    /// All engines: client threads, or server connections [default: 1; SQL: 8]
+    /// All engines: number of client threads; MariaDB: number of connections [default: 1; MariaDB: 8]
     #[arg(long, visible_aliases = ["threads", "numjobs"], value_name = "N")]
     pub clients: Option<u32>,
-    /// Databases: workload, named as in db_bench, YCSB or sysbench [default: overwrite; SQL: read_write]
+    /// Databases: workload, named as in db_bench, YCSB or sysbench [default: overwrite; MariaDB:
+    /// read_write]
     #[arg(long, value_name = "WORD")]
     pub workload: Option<String>,
-    /// Databases: number of records; SQL: rows per table [default: 100000; SQL: 25000]
+    /// Databases: number of records; MariaDB: rows per table [default: 100000; MariaDB: 25000]
     #[arg(long, visible_alias = "rows", value_name = "N")]
     pub records: Option<u64>,
-    /// Key-value: value size [default: 400B]
+    /// LMDB, RocksDB, SQLite: value size [default: 400B]
     #[arg(long, value_name = "SIZE")]
     pub value_size: Option<String>,
-    /// SQL: number of tables [default: 4]
+    /// MariaDB: number of tables [default: 4]
     #[arg(long, value_name = "N")]
     pub tables: Option<u32>,
-    /// SQL: buffer pool size, absolute or as a percentage of the table size [default: 128MiB]
+    /// MariaDB: buffer pool size, absolute or as a percentage of the table size [default: 128MiB]
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub buffer_pool: Option<String>,
     /// Databases: memory limit including page cache: a size or, for key-value engines, a percentage of the
@@ -47,7 +48,7 @@ pub struct JobArguments {
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub memory: Option<String>,
     /// Databases: commit durability: none, os (survives a process crash) or device (survives power loss)
-    /// [default: os; SQL: device]
+    /// [default: os; MariaDB: device]
     #[arg(long, value_name = "WORD")]
     pub durability: Option<String>,
     /// Open loop: offered load with Poisson arrivals, e.g. 5k/s [default: closed loop]

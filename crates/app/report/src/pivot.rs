@@ -256,7 +256,8 @@ mod tests {
         assert_eq!(lies(None, None), "");
     }
 
-    /// A table that was printed as one would be ten.
+    /// Places with the same table name are rows of one table; otherwise each row of a published table would
+    /// become a table of its own.
     #[test]
     fn places_of_one_table_are_its_rows() {
         let tables = place_tables(vec![

@@ -84,7 +84,7 @@ struct Measure {
     value: Box<ValueOf>,
 }
 
-/// The value of a measure at one point; `None` where the samples do not support it.
+/// The value of a measure at one point; `None` if there are too few samples.
 type ValueOf = dyn Fn(&Group<'_>) -> Option<f64>;
 
 fn rate(bytes: bool) -> Measure {

@@ -5,7 +5,8 @@
 pub mod key_value;
 pub mod sql;
 
-/// Prints and counts a skipped test with what is missing.
+/// Reports a skipped test, naming what is missing: prints it, and appends it to the file that
+/// `CROSSPOINT_SKIPS` names, whose lines `scripts/test` counts.
 pub fn skip(missing: &str) {
     println!("SKIPPED {missing}");
     if let Some(path) = std::env::var_os("CROSSPOINT_SKIPS") {

@@ -18,7 +18,7 @@ pub trait Server: Send {
     /// How it ended and its last log lines, if it has ended; waits up to `wait`.
     fn obituary(&mut self, wait: Duration) -> Option<String>;
 
-    /// Shuts it down in order.
+    /// Shuts it down cleanly.
     ///
     /// # Errors
     /// How it ended instead.

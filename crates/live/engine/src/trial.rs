@@ -44,7 +44,8 @@ pub struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Whether clients should stop where they are.
+    /// Whether the trial is over: clients issue nothing more; a session may await or abandon what is in
+    /// flight.
     #[inline]
     #[must_use]
     pub fn is_over(&self) -> bool {

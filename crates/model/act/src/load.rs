@@ -91,7 +91,7 @@ impl Shape {
     }
 }
 
-/// Maximum in flight of independent requests: more than any drive serves at once.
+/// Most independent requests in flight: more than any drive serves at once.
 const DEPTH: u32 = 512;
 /// The same for large blocks.
 const LARGE_DEPTH: u32 = 64;

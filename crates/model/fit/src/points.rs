@@ -139,7 +139,7 @@ impl FitPoint {
         if kind == 0 { &self.reads } else { &self.writes }
     }
 
-    /// Operations in flight of all clients.
+    /// Operations that all clients together keep in flight.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.queue_depth * self.threads

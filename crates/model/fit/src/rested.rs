@@ -30,7 +30,7 @@ pub(crate) struct Rested {
 
 impl Rested {
     /// The part of scheduled write latency that `profile`, which has no cost of idling, leaves unexplained;
-    /// `None` where it is small, or not all sizes were measured.
+    /// `None` if it is small, or not all sizes were measured.
     pub fn of(points: &[&FitPoint], thread: ThreadTime, profile: &Profile) -> Option<Self> {
         let at_once = points.iter().find(|point| {
             let own = (point.read_share, point.block_size, point.queue_depth, point.threads);

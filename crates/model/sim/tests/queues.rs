@@ -133,7 +133,7 @@ fn of(device: Model, plan: BlockPlan, timeline: Timeline, class: OpClass) -> (f6
 }
 
 /// Each forced write is two programs of a fixed time at one unit, its data and the mapping: random arrivals
-/// wait as Pollaczek and Khinchine have it.
+/// wait as Pollaczek and Khinchine derived.
 #[test]
 fn forced_writes_wait_as_m_d_1() {
     let (program, second) = (Nanos::from_micros(200), Nanos::from_secs(1));

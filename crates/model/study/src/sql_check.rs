@@ -4,7 +4,7 @@
 
 use crate::{Experiment, Memory, Operations, SqlJob, Study, StudyError};
 
-/// Checks combinations of settings.
+/// Checks the values of a SQL experiment's settings, and their combinations.
 ///
 /// # Errors
 /// [`StudyError`] with what is allowed.

@@ -367,7 +367,8 @@ mod tests {
         }
     }
 
-    /// A source whose tool leaves out the wait for a free place would be compared with ours that has it in.
+    /// A source whose tool leaves out the wait for a free slot would be compared with figures that include
+    /// it.
     #[test]
     fn latencies_from_submission_leave_out_the_wait_for_a_place() {
         let drive = include_str!("../../../../devices/intel-s3520.toml");

@@ -151,7 +151,7 @@ impl PredictionError {
         }
     }
 
-    /// The error that is to be expected, as a share; `None` where too few figures say it.
+    /// The error to expect, as a share; `None` if there are too few figures.
     #[must_use]
     pub fn expected_error(&self) -> Option<f64> {
         match *self {

@@ -16,7 +16,7 @@ use sim::{BlockPath, HostModel, run};
 const SMALLER: u64 = 256;
 /// Minutes simulated.
 const MINUTES: u64 = 60;
-/// Submitting threads, and operations in flight of each.
+/// Submitting threads, and the operations that each keeps in flight.
 const WRITERS: (u32, u32) = (4, 128);
 /// Share of the initial rate below which the rate has fallen.
 const FALLEN: f64 = 2.0 / 3.0;

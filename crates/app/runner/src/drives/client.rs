@@ -171,7 +171,7 @@ impl DriveProcess {
         self.done(&Request::CopyTo(path.to_owned()), WORK_MAX)
     }
 
-    /// Ends the server in order.
+    /// Shuts the server down cleanly.
     ///
     /// # Errors
     /// When the drive is in use.

@@ -126,7 +126,8 @@ impl Body<'_> {
 }
 
 impl<'a> FuseRequest<'a> {
-    /// Reads a message; `None` where its header is cut short.
+    /// Reads a message; `None` if its header is incomplete or states a length that is shorter than the
+    /// header or longer than `bytes`.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let head = Body(bytes);
         let length = head.u32(0)? as usize;
@@ -213,7 +214,7 @@ fn asked(operation: u32, bytes: &[u8]) -> Option<FuseOperation<'_>> {
     })
 }
 
-/// `O_DIRECT` as the kernel's headers of this architecture have it.
+/// `O_DIRECT` as the kernel headers define it for this architecture.
 const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();
 
 /// Attributes of a file or directory.

@@ -64,7 +64,7 @@ static ROCKSDB: Descriptor = Descriptor {
 
 /// RocksDB's number for no compression.
 const NO_COMPRESSION: i32 = 0;
-/// Bits a key of the Bloom filter, as db_bench's flash tests have it.
+/// Bloom filter bits per key, as in db_bench's flash tests.
 const BLOOM_BITS: f64 = 10.0;
 /// Block cache and memtable without a memory limit; with one, a quarter and an eighth of it at most.
 const CACHE: usize = 64 << 20;
@@ -363,7 +363,7 @@ impl KeyValueEngine for RocksDb {
 }
 
 impl RocksDb {
-    /// A property's text; empty where this build does not have it.
+    /// Text of a property; empty if this build lacks it.
     fn property(&self, name: &str) -> String {
         let Ok(name) = CString::new(name) else { return String::new() };
         // SAFETY: database and name outlive the call.

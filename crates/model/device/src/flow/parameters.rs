@@ -237,5 +237,5 @@ fn impossible_depths(depths: &[u32]) -> Option<String> {
     (depths.last() > Some(&DEPTH_MAX)).then(|| format!("`in_flight` ends above {DEPTH_MAX}"))
 }
 
-/// Maximum requests in flight of a table.
+/// Most requests in flight that a table has a row for.
 const DEPTH_MAX: u32 = 4096;

@@ -1,4 +1,4 @@
-//! Tests of the scheduler: times by theory, order, fairness, invariants.
+//! Tests of the scheduler: agreement with theoretical times, wake-up order, fairness and invariants.
 
 use proptest::prelude::*;
 
