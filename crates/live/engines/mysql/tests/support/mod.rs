@@ -36,7 +36,8 @@ pub fn job(keys: &str) -> SqlJob {
         "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
          name = \"e\"\n[experiment.sql]\n{keys}"
     );
-    let plan = study::plan(&study::parse(&text, study::Engines::ANY).expect("a study"));
+    const ENGINES: &[&study::Descriptor] = &[<Mysql as engine::Engine>::DESCRIPTOR];
+    let plan = study::plan(&study::parse(&text, study::Engines::of(ENGINES)).expect("a study"));
     let Job::Sql(job) = plan.trials[0].job.clone() else { panic!("a SQL job") };
     *job
 }
