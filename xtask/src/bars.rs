@@ -6,9 +6,7 @@
 use std::fmt::Write;
 
 use device::{Evidence, MissCause, Profile};
-use validate::Check;
-
-use validate::median_absolute;
+use validate::{Check, median_absolute};
 
 /// Groups with a bar: name, and the maximum of the median; `None`: no bar.
 const GROUPS: [(&str, Option<f64>); 8] = [

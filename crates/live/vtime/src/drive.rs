@@ -16,7 +16,7 @@ use sim::PageCache;
 use sim::scheduler::{TaskId, Wait};
 use units::Nanos;
 
-use io::{Io, WriteBack};
+use io::{BACKGROUND_PERCENT, DIRTY_PERCENT, Io, WRITE_BACK_DEPTH, WriteBack};
 use layout::{JOURNAL, Layout, PAGE, Step};
 
 use crate::file_access::{AccessStart, DriveTotals, FileAccess, FileSystem, StepEnd};
@@ -24,12 +24,6 @@ use crate::wire::access;
 
 /// Pages that a sequential buffered read reads ahead: 128 KiB (`VM_READAHEAD_PAGES`).
 const READ_AHEAD: u64 = 32;
-/// Share of the cache that may be dirty before the kernel writes back (`vm.dirty_background_ratio`), percent.
-const BACKGROUND_PERCENT: u64 = 10;
-/// Share of it that may be dirty or being written back before writers wait (`vm.dirty_ratio`), percent.
-const DIRTY_PERCENT: u64 = 20;
-/// Requests of the kernel's write-back in flight.
-const WRITE_BACK_DEPTH: usize = 32;
 
 #[derive(Debug, Default)]
 struct File {
@@ -277,10 +271,15 @@ impl<D: Device> Drive<D> {
         let reads: Vec<u64> = pages.collect();
         self.reading.extend(reads.iter().map(|page| (*page, id)));
         let awaited = std::mem::take(&mut self.awaited);
+        // One that is no longer pending would never end the wait.
+        let mut outstanding = 0;
         for other in &awaited {
-            self.pending.get_mut(other).into_iter().for_each(|io| io.followers.push(id));
+            if let Some(io) = self.pending.get_mut(other) {
+                io.followers.push(id);
+                outstanding += 1;
+            }
         }
-        let (outstanding, followers) = (awaited.len(), Vec::new());
+        let followers = Vec::new();
         let waits = outstanding > 0 && reads.is_empty();
         let io =
             Io { task, steps, outstanding, delayed: false, reads, followers, began: now, kind: 0 };
@@ -441,7 +440,7 @@ impl<D: Device> Drive<D> {
         let mut files: Vec<u64> = dirty.map(|(file, _)| *file).collect();
         files.sort_unstable();
         let pages = self.dirty;
-        let requests: Step = files.iter().flat_map(|file| self.write_back(*file)).collect();
+        let requests: Step = files.iter().flat_map(|file| self.take_dirty(*file)).collect();
         let steps = requests.chunks(WRITE_BACK_DEPTH).map(<[Request]>::to_vec).collect();
         self.write_back = Some(WriteBack { io: self.next_io, files, pages });
         // What the writer waits for is not what the write-back waits for.
@@ -450,14 +449,15 @@ impl<D: Device> Drive<D> {
         self.awaited = awaited;
     }
 
-    fn write_back(&mut self, file: u64) -> Step {
+    /// The requests that write the dirty pages of a file, which are clean from now on.
+    fn take_dirty(&mut self, file: u64) -> Step {
         let dirty = std::mem::take(&mut self.files.entry(file).or_default().dirty);
         self.dirty -= dirty.len() as u64;
         self.runs(file, dirty.into_iter(), Operation::Write)
     }
 
     fn sync_steps(&mut self, file: u64, metadata: bool, steps: &mut VecDeque<Step>) {
-        steps.push_back(self.write_back(file));
+        steps.push_back(self.take_dirty(file));
         let before = self.write_back.as_ref().filter(|one| one.files.contains(&file));
         self.awaited.extend(before.map(|one| one.io));
         let state = self.files.entry(file).or_default();

@@ -1,4 +1,4 @@
-//! Accesses in progress.
+//! Accesses in progress, and the kernel's write-back.
 
 use std::collections::VecDeque;
 
@@ -12,6 +12,7 @@ use super::layout::Step;
 pub(crate) struct Io {
     /// None: the kernel's write-back.
     pub task: Option<TaskId>,
+    /// Steps that have not been submitted.
     pub steps: VecDeque<Step>,
     /// Requests in flight, and reads of others that it waits for.
     pub outstanding: usize,
@@ -21,12 +22,20 @@ pub(crate) struct Io {
     pub reads: Vec<u64>,
     /// Accesses that wait for these pages, too.
     pub followers: Vec<u64>,
-    /// When its requests were submitted, and the place of their kind in [`DriveTotals::times`].
+    /// When its requests were submitted.
     pub began: Nanos,
+    /// Place of their kind in [`crate::file_access::DriveTotals::times`].
     pub kind: usize,
 }
 
-/// Write-back by the kernel.
+/// Share of the cache that may be dirty before the kernel writes back (`vm.dirty_background_ratio`), percent.
+pub(crate) const BACKGROUND_PERCENT: u64 = 10;
+/// Share of it that may be dirty or being written back before writers wait (`vm.dirty_ratio`), percent.
+pub(crate) const DIRTY_PERCENT: u64 = 20;
+/// Requests of the kernel's write-back in flight.
+pub(crate) const WRITE_BACK_DEPTH: usize = 32;
+
+/// The kernel's write-back in progress: its access, the files, and the number of their pages.
 #[derive(Debug)]
 pub(crate) struct WriteBack {
     pub io: u64,

@@ -3,7 +3,7 @@
 //! Invariant: a file gets a chunk when one of its pages is first asked for; chunks of removed files are used
 //! again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use device::{Operation, Request};
 
@@ -23,8 +23,8 @@ pub(crate) type Step = Vec<Request>;
 #[derive(Debug)]
 pub(crate) struct Layout {
     capacity: u64,
-    /// First page on the device of each file's chunks.
-    places: HashMap<u64, HashMap<u64, u64>>,
+    /// First page on the device of each file's chunks; in order, so that the same runs give the same layout.
+    places: HashMap<u64, BTreeMap<u64, u64>>,
     /// File and chunk at each first page.
     owners: HashMap<u64, (u64, u64)>,
     next_free: u64,
