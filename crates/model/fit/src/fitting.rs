@@ -93,9 +93,9 @@ enum Goal {
 /// make half of the mean. Quantiles come first, since correcting a mean shifts them all.
 const ROUNDS: [(f64, Goal); 4] = [
     (100_000.0, Goal::Quantiles),
-    (400_000.0, Goal::Quantiles),
-    (400_000.0, Goal::Quantiles),
-    (400_000.0, Goal::Mean),
+    (200_000.0, Goal::Quantiles),
+    (200_000.0, Goal::Quantiles),
+    (200_000.0, Goal::Mean),
 ];
 
 /// Share of the response time spent in the thread below which a job is left as measured.

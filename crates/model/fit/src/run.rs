@@ -48,7 +48,7 @@ pub(crate) struct Length {
 /// The longest run, seconds.
 const SECONDS_MAX: f64 = 20.0;
 /// For errors: with fewer operations, chance decides the p99 where the distribution has a step.
-const COMPARED: Length = Length { operations: 100_000.0, seconds: 1.0 };
+const COMPARED: Length = Length { operations: 100_000.0, seconds: 0.1 };
 /// For schedules, of which only means and medians are used.
 pub(crate) const LOOKED_AT: Length = Length { operations: 20_000.0, seconds: 0.5 };
 

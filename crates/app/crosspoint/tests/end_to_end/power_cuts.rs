@@ -197,10 +197,10 @@ fn a_lost_update_is_seen_whichever_engine_lost_it() {
     if !possible(test) {
         return;
     }
-    cut("lmdb", 4);
-    cut("sqlite", 4);
+    cut("lmdb", 2);
+    cut("sqlite", 2);
     if !crate::support::servers::lacks_a_server(test) {
-        cut("mariadb", 2);
+        cut("mariadb", 1);
     }
 }
 
@@ -213,7 +213,7 @@ fn rocksdb_keeps_what_it_acknowledged() {
     if !crate::support::has_rocksdb(&Scratch::new()) {
         return skip(test, "librocksdb");
     }
-    cut("rocksdb", 4);
+    cut("rocksdb", 2);
 }
 
 /// A kill in the middle of a power cut must not leave the drive behind.
