@@ -1,4 +1,4 @@
-//! Any text as an ACT configuration: it is refused with a line of the text, or its load can be offered.
+//! Any text as an ACT configuration: it is rejected with a line of the text, or its load can be generated.
 pub fn run(text: &str) {
     match act::Config::parse(text) {
         Err(error) => assert!(error.line <= text.lines().count(), "a line outside the text"),

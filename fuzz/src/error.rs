@@ -1,4 +1,4 @@
-//! Any message at any place of any text: drawn in bounded, plain characters.
+//! Any message at any position of any text: drawn in a bounded number of printable characters.
 use crate::place;
 
 pub fn run(bytes: &[u8]) {

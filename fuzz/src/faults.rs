@@ -1,4 +1,4 @@
-//! Any text as a plan of faults: refused in few words, or one by which every request can be judged.
+//! Any text as a fault plan: rejected with a short message, or applicable to every request.
 use device::{FaultPlan, FaultyDrive, Request};
 use units::Nanos;
 

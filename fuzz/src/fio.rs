@@ -1,4 +1,4 @@
-//! Any text as a fio job file: it is refused, or becomes a study that is one.
+//! Any text as a fio job file: it is rejected, or converted to a valid study.
 const AROUND: study::Surroundings<'_> = study::Surroundings {
     include: &|_| Ok("[global]\nbs=8k\n".to_owned()),
     variable: &|name| (name.len() % 2 == 0).then(|| "16".to_owned()),

@@ -1,4 +1,4 @@
-//! Any bytes as a request of the kernel's to an attached disk: read or refused; never a crash.
+//! Any bytes as a request from the kernel to an attached disk: parsed or rejected without a panic.
 pub fn run(bytes: &[u8]) {
     let _ = attach::parsing::request(bytes);
 }

@@ -1,4 +1,4 @@
-//! Any bytes as the header of a run: they are refused or written back to the same.
+//! Any bytes as the header of a run: rejected, or written back identically.
 pub fn run(bytes: &[u8]) {
     if let Ok(header) = serde_json::from_slice::<archive::RunHeader>(bytes) {
         let text = serde_json::to_vec(&header).expect("plain data is JSON");

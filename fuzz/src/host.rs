@@ -1,5 +1,5 @@
-//! Any bytes as what the kernel and blkid print: places, devices, groups and signatures; never a crash, and
-//! nothing that was not understood is taken for empty.
+//! Any bytes as output of the kernel and blkid: paths, devices, cgroups and signatures; no panic, and
+//! unparsed text is never taken for empty.
 use stack::parsing::{mounted_at, own_group, parse_mounts, signature_of, swaps_on};
 
 pub fn run(bytes: &[u8]) {

@@ -21,7 +21,7 @@ mod sums;
 mod trial;
 mod wire;
 
-/// The program draws errors; it is no library.
+/// The program draws errors; it is not a library.
 #[path = "../../crates/app/crosspoint/src/place.rs"]
 mod place;
 #[path = "../../crates/app/crosspoint/src/words.rs"]

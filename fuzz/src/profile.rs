@@ -3,7 +3,7 @@ pub fn run(text: &str) {
     if let Ok(profile) = device::Profile::parse(text) {
         let units = match &profile.parameters {
             device::Parameters::XPoint(p) => p.channels.value,
-            // A page-level translation layer costs memory by the page of the drive.
+            // The memory of a page-level translation layer is proportional to the drive's pages.
             device::Parameters::Nand(p) if p.collection.value == device::Collection::PageLevel => {
                 u32::MAX
             }

@@ -1,5 +1,4 @@
-//! Any text as a dsn, as a place to listen and as settings of a server: nothing that is accepted names what
-//! is ours.
+//! Any text as a DSN, as a listening address and as server settings: no accepted text names our own files.
 const OURS: [&str; 9] = [
     "datadir",
     "socket",

@@ -1,4 +1,4 @@
-//! Any bytes as the list of a run's checksums: read, or refused with the number of a line of it.
+//! Any bytes as a run's checksum list: parsed, or rejected with the number of a line.
 pub fn run(bytes: &[u8]) {
     let _ = archive::Sums::parse(bytes);
 }

@@ -1,4 +1,4 @@
-//! Any bytes as what a server sends: a whole result, a part of one, or an error; never a crash.
+//! Any bytes as a server's response: a whole result, a part of one, or an error; no panic.
 pub fn run(bytes: &[u8]) {
     let _ = engine_mysql::parsing::result(bytes);
 }

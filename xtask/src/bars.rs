@@ -23,7 +23,7 @@ const GROUPS: [(&str, Option<f64>); 8] = [
     ("latency growth near saturation", None),
 ];
 
-/// Places of the groups that make one more row together, with its name and bar.
+/// Indices of the groups that one more row combines, with its name and bar.
 const TOGETHER: (&str, [usize; 2], f64) =
     ("p99 of reads and writes together (counted above)", [3, 4], 0.25);
 
@@ -47,7 +47,7 @@ fn group(one: &Check) -> usize {
 /// Both tables.
 ///
 /// # Errors
-/// Every held-out figure outside its band without a cause, and every cause of one that is inside.
+/// Every held-out figure outside its bar without a cause, and every cause of a figure inside it.
 pub fn tables(out: &mut String, profiles: &[(Profile, Vec<Check>)]) -> Result<(), String> {
     let all =
         || profiles.iter().flat_map(|(profile, checks)| checks.iter().map(move |c| (profile, c)));

@@ -222,12 +222,12 @@ fn text(one: &Value) -> String {
 mod tests {
     use super::*;
 
-    /// A reference that leaves out a key, or has another default than the program, sends its reader wrong.
+    /// A reference that omits a key, or has another default than the program, misleads its reader.
     #[test]
     fn every_key_and_word_of_the_schema_stands_in_the_reference() {
         let schema = serde_json::to_value(study::schema()).unwrap();
         let reference = reference(&schema).unwrap();
-        // Of each table its own part: a key of one is no key of another.
+        // Each table has its own section: a key of one is not a key of another.
         for (heading, name) in TABLES {
             let table = if name == "Study" { &schema } else { &schema["$defs"][name] };
             let part = reference.split(&format!("\n### {heading}\n")).nth(1).unwrap();
@@ -236,7 +236,7 @@ mod tests {
                 assert!(part.contains(&format!("\n| `{key}` | ")), "{heading}: {key}");
             }
         }
-        // What the program takes where a study says nothing.
+        // The program's defaults.
         let study = "schema = 2\nname = \"s\"\n[[stack]]\nname = \"a\"\ndevice = \"file\"\n\
             [[experiment]]\nname = \"e\"\n[experiment.job]\nengine = \"block\"\n";
         let parsed = study::parse(study, engines::list()).unwrap();

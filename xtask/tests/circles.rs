@@ -13,7 +13,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the workspace exists")
 }
 
-/// The text of each room of a crate, its own tests and comments left out.
+/// The text of each module of a crate, without its tests and comments.
 fn rooms(src: &Path) -> BTreeMap<String, String> {
     let mut rooms = BTreeMap::new();
     let mut folders = vec![src.to_owned()];
@@ -38,7 +38,7 @@ fn rooms(src: &Path) -> BTreeMap<String, String> {
     rooms
 }
 
-/// The names in what follows a path: one, or those in braces.
+/// The names after a path: one, or those in braces.
 fn names(rest: &str) -> Vec<String> {
     let list = match rest.strip_prefix('{') {
         Some(inside) => inside.split('}').next().unwrap_or_default(),
@@ -48,7 +48,7 @@ fn names(rest: &str) -> Vec<String> {
     words.map(|word| word.split(" as ").next().unwrap_or_default().trim().to_owned()).collect()
 }
 
-/// Which room each name that the root hands on comes from.
+/// The module of each name that the crate root re-exports.
 fn handed_on(rooms: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let text = rooms.get("lib").or_else(|| rooms.get("main")).map_or("", String::as_str);
     let mut from = BTreeMap::new();
@@ -133,7 +133,7 @@ fn graph(rooms: &BTreeMap<String, String>) -> Graph {
     graph
 }
 
-/// A way from a room back to itself, if there is one.
+/// A cycle through a module, if there is one.
 fn circle(graph: &Graph) -> Option<Vec<String>> {
     fn walk(graph: &Graph, path: &mut Vec<String>, done: &mut BTreeSet<String>) -> bool {
         let here = path.last().expect("a room").clone();
@@ -160,7 +160,7 @@ fn circle(graph: &Graph) -> Option<Vec<String>> {
     })
 }
 
-/// A file that needs another which needs it cannot be read, tested or moved alone.
+/// Files that depend on each other cannot be read, tested or moved alone.
 #[test]
 fn files_of_a_crate_make_no_circles() {
     let mut looked_at = 0;
@@ -194,7 +194,8 @@ fn a_circle_is_found() {
     assert_eq!(circle(&graph(&open)), None);
 }
 
-/// A type whose methods lie in two files that call each other was no circle: it has no `crate::` paths.
+/// Methods of one type in two files that call each other are a cycle, too, although they have no `crate::`
+/// paths.
 #[test]
 fn a_circle_of_methods_is_found() {
     let text = |text: &str| text.to_owned();

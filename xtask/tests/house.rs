@@ -1,4 +1,4 @@
-//! The house rules as tests: floors of crates, purity of the model floor, headers, sizes, characters.
+//! The workspace rules as tests: layers of crates, purity of the model layer, headers, sizes, characters.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the workspace exists")
 }
 
-/// Floor of a crate by its folder; a higher number may depend on a lower or equal one.
+/// Layer of a crate by its folder; a crate may depend on its own and lower layers.
 fn floor(manifest: &Path) -> Option<(u8, &'static str)> {
     let text = manifest.to_string_lossy().replace('\\', "/");
     [(0, "model"), (1, "live"), (2, "app")]
@@ -17,7 +17,7 @@ fn floor(manifest: &Path) -> Option<(u8, &'static str)> {
         .find(|(_, name)| text.contains(&format!("/crates/{name}/")))
 }
 
-/// Crates that the model floor must not know: they touch the host.
+/// Crates that the model layer must not use: they access the host.
 const IMPURE: &[&str] = &[
     "libc",
     "rustix",
@@ -121,7 +121,7 @@ fn every_module_has_a_header_a_size_and_plain_characters() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// The model floor must give the same bytes on every machine: no clock, file, environment or unsafe.
+/// The model layer must give the same bytes on every machine: no clock, file, environment or unsafe.
 #[test]
 fn the_model_floor_is_pure() {
     let mut faults = Vec::new();
@@ -186,7 +186,7 @@ fn the_app_layer_writes_files_in_one_module() {
 #[test]
 fn reasons_and_notes_are_never_searched() {
     let known = [
-        // Older runs have only as text how blocks were submitted.
+        // Older runs record the submission path as text only.
         "crates/app/analysis/src/knee.rs",
     ];
     let mut found = Vec::new();

@@ -1,11 +1,12 @@
-//! The style guide over everything that people read: comments, strings, documents, studies, commit subjects.
+//! Checks everything that people read against the style guide: comments, strings, documents, studies, commit
+//! subjects.
 //!
-//! Invariant: a phrase stands here with what to write instead, and nowhere else.
+//! Invariant: a phrase appears here with its replacement, and nowhere else.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What is not written, and what is.
+/// Forbidden phrases with their replacements.
 const PHRASES: [(&str, &str); 40] = [
     ("beside", "next to, compared with, background"),
     ("anew", "again, from scratch"),
@@ -65,7 +66,7 @@ fn dialect(line: &str) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// What people read in a line: of Rust the comment, or the strings.
+/// The part of a line that people read: in Rust, the comment or the strings.
 fn prose(path: &Path, line: &str) -> String {
     if path.extension().is_none_or(|extension| extension != "rs") {
         return line.to_owned();
@@ -86,10 +87,10 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Folders with what people read, besides the documents at the root.
+/// Folders with such files, besides the documents at the root.
 const FOLDERS: [&str; 7] = ["crates", "docs", "published", "python", "scripts", "studies", "xtask"];
 
-/// Files with what people read.
+/// The files to check.
 fn files() -> Vec<PathBuf> {
     let top = std::fs::read_dir(root()).into_iter().flatten().flatten().map(|one| one.path());
     let mut found: Vec<PathBuf> = top.filter(|path| path.is_file()).collect();
@@ -148,7 +149,7 @@ fn fault(subject: &str) -> Option<&'static str> {
     }
 }
 
-/// Nobody reads a list of sentences.
+/// Long or descriptive subjects make the log unreadable.
 #[test]
 fn commit_subjects_are_short_and_imperative() {
     assert_eq!(fault("Reject percentiles without enough samples"), None);
@@ -161,7 +162,7 @@ fn commit_subjects_are_short_and_imperative() {
     let git = |range: &str| {
         Command::new("git").args(["log", "--format=%s", range]).current_dir(root()).output()
     };
-    // A shallow clone has the last commits alone.
+    // A shallow clone has only the last commits.
     let log = git(&format!("{BEFORE}..HEAD")).ok().filter(|out| out.status.success());
     let log = log.or_else(|| git("-1").ok()).expect("git log");
     let subjects = String::from_utf8_lossy(&log.stdout).into_owned();

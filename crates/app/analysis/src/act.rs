@@ -10,7 +10,7 @@ use study::{ActJob, Job};
 use units::Nanos;
 use workload::OpClass;
 
-/// One test of a run.
+/// One ACT test of a run.
 #[derive(Debug)]
 pub struct ActTest<'a> {
     /// The configuration at the trial's rating.
@@ -101,7 +101,7 @@ impl ActTest<'_> {
         text
     }
 
-    /// Whether the test lasted for one slice of time at least.
+    /// Whether the test lasted for at least one slice.
     #[must_use]
     pub fn covers_a_slice(&self) -> bool {
         self.trial.result.recording.seconds() >= self.slice.as_secs_f64()
@@ -121,7 +121,7 @@ impl ActTest<'_> {
         }
         let service = self.trial.result.recording.total(Some(OpClass::Read)).service;
         let p99 = Nanos(service.value_at_quantile(0.99));
-        // That no limit of the host was seen does not show that the device was one.
+        // Absence of a client limit does not prove that the device was the limit.
         format!("No limit of the client was seen; 1 read in 100 took {p99} or more from its issue.")
     }
 }

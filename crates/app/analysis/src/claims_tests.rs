@@ -1,4 +1,4 @@
-//! Every claim of every publication: with its number that fails it, it must fail.
+//! Every claim of every publication must fail with a number that contradicts it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +15,7 @@ fn publications() -> Vec<Publication> {
     FILES.iter().map(|text| toml::from_str(text).unwrap()).collect()
 }
 
-/// A figure of `of`, with an interval of `spread` to either side between repetitions, or that as the error of
-/// its model.
+/// A figure of `of` whose repetitions spread by `spread` to either side, or whose model has that error.
 fn figure(of: &Ours, (source, value): (Source, f64), spread: Option<f64>) -> Figure {
     let end = |sign: f64| spread.map(|spread| value * (1.0 + sign * spread));
     Figure {
@@ -50,11 +49,11 @@ fn figure(of: &Ours, (source, value): (Source, f64), spread: Option<f64>) -> Fig
     }
 }
 
-/// Figures that make the number of `claim` `value`.
+/// Figures for which the number of `claim` is `value`.
 fn run_of(claim: &Claim, (source, value): (Source, f64), spread: Option<f64>) -> Vec<Figure> {
     let Some(over) = &claim.over else { return vec![figure(&claim.of, (source, value), spread)] };
     let (mut a, mut b) = (value * 1000.0, 1000.0);
-    // A largest and a smallest of one sweep are the larger and the smaller.
+    // Maximum and minimum of one sweep must keep their order.
     let swapped = claim.of.stack == over.stack && claim.of.take == Take::Max && a < b;
     if swapped {
         (a, b) = (b, a);
@@ -62,7 +61,7 @@ fn run_of(claim: &Claim, (source, value): (Source, f64), spread: Option<f64>) ->
     vec![figure(&claim.of, (source, a), spread), figure(over, (source, b), spread)]
 }
 
-/// The stacks of the publication, each its own drive where `are`.
+/// The stacks of the publication; with `are`, each is the published drive itself.
 fn stacks(publication: &Publication, claim: &Claim, are: bool) -> Vec<RunStack> {
     let names = std::iter::once(&claim.of).chain(&claim.over).map(|ours| ours.stack.clone());
     names
@@ -89,7 +88,7 @@ fn judged(
     judge(publication, claim, &figures, &stacks(publication, claim, are))
 }
 
-/// A number with which the claim holds, well inside.
+/// A value that clearly satisfies the claim.
 fn inside(claim: &Claim) -> f64 {
     match claim.bounds() {
         (low, high) if low.is_finite() && high.is_finite() => (low + high) / 2.0,
@@ -110,7 +109,7 @@ const TIGHT: f64 = 1e-6;
 #[test]
 fn every_claim_fails_with_its_failing_number_and_holds_inside() {
     let count = each(|publication, claim| {
-        // A stack that was not named, or does not exist yet, is answered on no drive.
+        // A stack without an identified drive has no answer.
         let named = stacks(publication, claim, true).iter().all(|stack| stack.identity.is_some());
         let of = |value| judged((publication, claim), (Source::Measured, value), Some(TIGHT), true);
         let (low, high) = claim.bounds();
@@ -123,7 +122,7 @@ fn every_claim_fails_with_its_failing_number_and_holds_inside() {
             assert_eq!(of(claim.fails).verdict, Verdict::NotTested, "{}", claim.text);
             return;
         }
-        // A count has no fifth of itself around it.
+        // The 20 % tolerance does not apply to counts.
         assert_eq!(of(claim.fails).verdict, Verdict::DoesNotHold, "{}", claim.text);
         let exact = low == high;
         let holds =
@@ -133,7 +132,7 @@ fn every_claim_fails_with_its_failing_number_and_holds_inside() {
     assert!(count >= 80, "{count}");
 }
 
-/// One run, or an interval that reaches over a bound, decides nothing.
+/// A single run, or an interval that spans a bound, must leave the claim inconclusive.
 #[test]
 fn every_claim_is_undecided_without_repetitions_and_with_a_wide_interval() {
     each(|publication, claim| {
@@ -147,7 +146,7 @@ fn every_claim_is_undecided_without_repetitions_and_with_a_wide_interval() {
     });
 }
 
-/// A RAM file system in Optane's place must not speak for Optane.
+/// A RAM file system used instead of an Optane drive must not confirm claims about Optane.
 #[test]
 fn stand_ins_are_shown_and_not_judged() {
     each(|publication, claim| {

@@ -19,7 +19,7 @@ use crate::groups::is_sql;
 /// A cliff with its evidence.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PerformanceDrop {
-    /// Trial, stack and point.
+    /// Trial, stack and parameters.
     pub trial: String,
     /// Title of the stack.
     pub stack: String,
@@ -27,15 +27,15 @@ pub struct PerformanceDrop {
     pub at: f64,
     /// Transactions per second.
     pub before: String,
-    /// Its value after the change.
+    /// The value after the change.
     pub after: String,
     /// `-54 % (-58 to -50)`.
     pub change: String,
     /// The cause; empty if no counter shows one.
     pub cause: String,
-    /// `buffer pool misses a transaction 0.1 -> 12`, the largest first.
+    /// Counters that changed, largest change first: `buffer pool misses per transaction 0.1 -> 12`.
     pub moved: Vec<String>,
-    /// The classes whose time a transaction changed most.
+    /// The operation classes whose share of a transaction's time changed most.
     pub classes: String,
 }
 
@@ -45,7 +45,7 @@ struct Moved {
     name: String,
     before: f64,
     after: f64,
-    /// Of the change, in natural logarithms.
+    /// Size of the change, in natural logarithms.
     size: f64,
 }
 
@@ -70,7 +70,7 @@ pub fn count_falls(trial: &TrialRecord) -> Option<f64> {
     is_judged(trial).then(|| found(trial).iter().filter(fell).count() as f64)
 }
 
-/// The measured rate over time, and its start.
+/// The rate over time, and when each part began.
 fn rates(trial: &TrialRecord) -> (Vec<f64>, Vec<f64>) {
     let measured = trial.result.recording.measured();
     measured
@@ -81,7 +81,7 @@ fn rates(trial: &TrialRecord) -> (Vec<f64>, Vec<f64>) {
         .unzip()
 }
 
-/// The course of a trial's rate.
+/// The change points of a trial's rate.
 #[must_use]
 pub fn course_of(trial: &TrialRecord) -> Course {
     course(&rates(trial).1)
@@ -141,10 +141,10 @@ fn of_trial(run: &Run, trial: &TrialRecord) -> Vec<PerformanceDrop> {
     told
 }
 
-/// Seconds around the end of a rival within which a rise is attributed to it.
+/// A rise within this many seconds of the other racer's end is attributed to that end.
 const RIVAL_NEAR: f64 = 3.0;
 
-/// The rate rose because the other racer was done; no counter of this one's server shows that.
+/// The rate rose because the other racer finished; the counters of this server cannot show that.
 fn rival_ended(
     run: &Run,
     trial: &TrialRecord,
@@ -166,7 +166,7 @@ fn rival_ended(
     ended.into_iter().any(near).then(|| "the other racer ended".to_owned())
 }
 
-/// From the cliff before to the next one.
+/// The time from the previous change point to the next one.
 struct Window {
     from: f64,
     at: f64,
@@ -245,7 +245,7 @@ fn moved(trial: &TrialRecord, window: &Window) -> Vec<Moved> {
         let larger = a.mean.abs().max(b.mean.abs());
         let (difference, error) =
             ((b.mean - a.mean).abs(), (a.error.powi(2) + b.error.powi(2)).sqrt());
-        // Counters are many, and two standard errors would name one in twenty by chance.
+        // With this many counters, a threshold of two standard errors would name one in twenty by chance.
         if larger <= 0.0 || difference / larger < MOVED_MIN || difference < MOVED_ERRORS * error {
             continue;
         }
@@ -261,7 +261,7 @@ fn moved(trial: &TrialRecord, window: &Window) -> Vec<Moved> {
 /// a counter.
 const SETTINGS: [&str; 1] = ["buffer pool, pages"];
 
-/// Standard errors that a counter must move by.
+/// Standard errors by which a counter must change.
 const MOVED_ERRORS: f64 = 4.0;
 
 /// Mean and standard error of one side.
@@ -271,7 +271,7 @@ struct Side {
 }
 
 impl Side {
-    /// `None` with too few samples: neighbouring samples are correlated, so a few are worth one.
+    /// `None` with too few samples. Neighbouring samples are correlated, so several count as one.
     fn of(name: &str, values: &[f64]) -> Option<Self> {
         if let [first, rest @ ..] = values
             && SETTINGS.contains(&name)
@@ -384,7 +384,7 @@ mod tests {
         Moved { name: name.into(), before, after, size: (after / before).ln().abs() }
     }
 
-    /// The wrong cause sends a reader to the wrong part of the stack.
+    /// A wrong cause would send the reader to the wrong part of the stack.
     #[test]
     fn causes_are_named_by_what_shows_them() {
         let misses = one("buffer pool misses, pages a transaction", 0.1, 8.0);
@@ -397,7 +397,7 @@ mod tests {
         assert_eq!(cause(&[one("threads running, 1", 2.0, 9.0)], true), None);
     }
 
-    /// A neighbour on the machine that slows the rate just before it must not hide what was planted.
+    /// A background load that lowers the rate just before the planted change must not hide the planted cause.
     #[test]
     fn a_setting_is_known_from_two_samples_and_a_count_is_not() {
         let setting = Side::of("buffer pool, pages", &[4000.0, 4000.0]).expect("a setting");
@@ -407,7 +407,7 @@ mod tests {
         assert!(Side::of("row lock waits a transaction", &[0.0, 0.0]).is_none());
     }
 
-    /// Everything that is done for a transaction falls with their rate; that explains nothing.
+    /// Work that is proportional to transactions falls with their rate and must not be named as the cause.
     #[test]
     fn sums_are_taken_a_transaction() {
         let pairs = [

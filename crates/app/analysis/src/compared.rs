@@ -40,7 +40,7 @@ impl Default for Question {
 pub const METRICS: [&str; 5] =
     ["rate", "latency_mean", "latency_p50", "latency_p99", "latency_p99_9"];
 
-/// How the second is next to the first.
+/// Result of the second side relative to the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -58,14 +58,14 @@ units::words!(Verdict {
     Better => "better", Worse => "worse", Equivalent => "equivalent", Inconclusive => "inconclusive",
 });
 
-/// One figure of both.
+/// One metric of both sides.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     /// Name of the experiment.
     pub experiment: String,
     /// `block`, `lmdb`, ...
     pub engine: String,
-    /// Name of the stack, of both where they are two.
+    /// Name of the stack; of both stacks if they differ.
     pub stack: String,
     /// The point, `name=value` each.
     pub point: String,
@@ -75,17 +75,17 @@ pub struct Row {
     pub metric: &'static str,
     /// Its unit.
     pub unit: &'static str,
-    /// Sources of both.
+    /// Sources of both sides.
     pub sources: [Source; 2],
     /// Geometric means of both sides; `None` if a side has no value, 0 if it completed nothing.
     pub values: [Option<f64>; 2],
-    /// Second over first, with its error; none where too little is known of either.
+    /// Second over first with its error; `None` with too little data.
     pub difference: Option<Difference>,
     /// Number of repetitions that have the figure, on the side that has fewer.
     pub repetitions: usize,
-    /// How the second is.
+    /// Result for the second side.
     pub verdict: Verdict,
-    /// Why it is not judged; empty if it is.
+    /// Reason why there is no verdict; empty if there is one.
     pub why: String,
 }
 
@@ -94,7 +94,7 @@ pub struct Row {
 pub struct Comparison {
     /// Names of both sides.
     pub names: [String; 2],
-    /// They took turns in one run.
+    /// The two stacks alternated within one run.
     pub turns: bool,
     /// Equivalence margin.
     pub margin: f64,
@@ -115,16 +115,16 @@ pub enum Refused {
     NothingShared,
     /// Both sides are the same run or stack.
     Same,
-    /// Words that match no mismatch.
+    /// The word given to accept a mismatch matches none.
     NoWord(String),
     /// An unknown stack, and the known ones.
     NoStack(String, Vec<String>),
 }
 
-/// Two stacks of one run.
+/// Compares two stacks of one run.
 ///
 /// # Errors
-/// [`Refused`] where the run lacks one, or they share no job.
+/// [`Refused`] if the run lacks a stack, or the stacks share no job.
 pub fn stacks(run: &Run, names: [&str; 2], question: &Question) -> Result<Comparison, Refused> {
     let known: Vec<String> = run.header.stacks.iter().map(|stack| stack.name.clone()).collect();
     if let Some(name) = names.iter().find(|name| !known.contains(&(**name).to_owned())) {
@@ -185,7 +185,7 @@ pub fn runs(first: &Run, second: &Run, question: &Question) -> Result<Comparison
     made(names, (&one, &other), question, false, notes)
 }
 
-/// Warnings for these stacks of a run, or for all; one line each.
+/// Warnings for these stacks of a run, or for all of its stacks, one per line.
 fn spoilt(run: &Run, stacks: &[&str], side: &str) -> Vec<String> {
     let of = |trial: &&TrialRecord| stacks.is_empty() || stacks.contains(&trial.stack.as_str());
     let own: Vec<&TrialRecord> = run.trials.iter().filter(of).collect();
@@ -364,8 +364,8 @@ fn not_judged(one: &Group<'_>, other: &Group<'_>, turns: bool) -> Option<String>
     (apart && groups.iter().any(busy)).then(|| "the host was busy during one of the runs".into())
 }
 
-/// Returns why a figure cannot be judged because one side, or one repetition, lacks it. Slowness must not
-/// look like speed.
+/// Returns why a metric has no verdict because one side, or one repetition, lacks it. Otherwise a slow side
+/// could look fast.
 fn lacks(
     groups: [&Group<'_>; 2],
     values: [&[(u32, Placed)]; 2],
@@ -417,7 +417,7 @@ fn compared_ops(one: &Group<'_>, other: &Group<'_>) -> Vec<Ops> {
 
 fn metrics_of(group: &Group<'_>, question: &Question) -> Vec<&'static str> {
     if question.metrics.is_empty() {
-        // The rate of a schedule is the schedule's.
+        // The rate of an open loop is set by the study.
         let first = if group.is_open_loop() { "latency_p50" } else { "rate" };
         return vec![first, "latency_p99"];
     }
@@ -440,7 +440,7 @@ fn difference(
     apart(&of(first), &of(second))
 }
 
-/// All that can be judged, together.
+/// Gives the verdicts of all rows that can have one, corrected for the number of rows.
 fn judge(rows: &mut [Row], margin: f64) {
     let differences: Vec<Difference> = rows.iter().filter_map(Row::judged).collect();
     let found = findings(&differences, margin);
@@ -478,8 +478,8 @@ impl Comparison {
         self.rows.iter().filter(|row| row.judged().is_some()).count()
     }
 
-    /// Repetitions with which every judged but inconclusive figure would detect the margin, more than there
-    /// were; `None` if that is out of reach, or nothing is inconclusive for lack of them.
+    /// Repetitions needed for every inconclusive metric to detect the margin, if more than the run has;
+    /// `None` if out of reach, or if none is inconclusive for lack of repetitions.
     #[must_use]
     pub fn needed(&self) -> Option<u32> {
         let judged = self.judged();

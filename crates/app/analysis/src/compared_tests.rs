@@ -1,4 +1,4 @@
-//! What comparisons must not say: each of these once sold, or would sell, the wrong drive.
+//! Cases in which a comparison once gave, or would give, a verdict for the wrong drive.
 
 use archive::{Run, TrialOutcome, TrialRecord};
 use stats::{Interval, Limit};
@@ -9,7 +9,7 @@ use workload::OpClass;
 use crate::compared::{Comparison, Question, Refused, Row, Verdict, runs, stacks};
 use crate::test_run::run_of;
 
-/// Five repetitions on two stacks, every operation of a microsecond.
+/// Five repetitions on two stacks; every operation takes a microsecond.
 fn alike() -> Run {
     run_of(
         "schema = 1\nname = \"s\"\n[[stack]]\nname = \"a\"\ndevice = \"file\"\n[[stack]]\nname = \"b\"\n\
@@ -18,7 +18,7 @@ fn alike() -> Run {
     )
 }
 
-/// The same, changed in the trials of the second stack.
+/// Like [`alike`], with the trials of the second stack changed.
 fn with(change: impl Fn(&mut TrialRecord)) -> Run {
     let mut run = alike();
     run.trials.iter_mut().filter(|trial| trial.stack == "b").for_each(change);
@@ -33,7 +33,7 @@ fn row<'a>(comparison: &'a Comparison, metric: &str) -> &'a Row {
     comparison.rows.iter().find(|row| row.metric == metric).expect("a figure")
 }
 
-/// Takes this many of each interval's operations away.
+/// Leaves this many operations in each interval.
 fn fewer(trial: &mut TrialRecord, left: u64) {
     for interval in &mut trial.result.recording.intervals {
         let (phase, start, end) = (interval.phase, interval.start, interval.end);
@@ -55,7 +55,7 @@ fn what_is_alike_is_equal_and_a_slower_one_is_worse() {
     assert_eq!(row(&compared(&with(|trial| fewer(trial, 1000))), "rate").verdict, Verdict::Better);
 }
 
-/// A drive that does nothing has no figure; that is not equal, and no reason to say nothing.
+/// A drive that completed nothing has no metric: it must be worse, neither equivalent nor left out.
 #[test]
 fn a_side_that_did_nothing_is_worse() {
     let dead = compared(&with(|trial| fewer(trial, 0)));
@@ -67,7 +67,7 @@ fn a_side_that_did_nothing_is_worse() {
     assert_eq!(row(&compared(&other), "rate").verdict, Verdict::Better);
 }
 
-/// What a repetition was too slow to give must not leave the fast ones to speak for it.
+/// If a slow repetition lacks a percentile, the fast repetitions must not decide alone.
 #[test]
 fn a_figure_that_one_repetition_lacks_is_not_judged() {
     let run = with(|trial| {
@@ -96,7 +96,8 @@ fn what_was_not_whole_is_left_out_in_pairs() {
     assert!(found.notes.iter().any(|note| note.contains("1 repetition of e on b")), "{found:?}");
 }
 
-/// One late repetition in twenty is the host's, and takes its pair with it; one in five is the drive's.
+/// One late repetition in twenty is attributed to the host and drops its pair; one in five is attributed to
+/// the drive.
 #[test]
 fn few_repetitions_of_an_unfaithful_drive_are_left_out() {
     let of = |repeat: u32| {
@@ -119,7 +120,7 @@ fn few_repetitions_of_an_unfaithful_drive_are_left_out() {
     assert_eq!(other.verdict, Verdict::Inconclusive);
 }
 
-/// An emulated drive that did not follow its model is another drive; a prediction is no measurement.
+/// An inaccurately emulated drive and a prediction next to a measurement must get no verdict.
 #[test]
 fn unfaithful_drives_and_predictions_beside_measurements_are_not_judged() {
     let emulated = compared(&with(|trial| trial.source = Source::Emulated));
@@ -134,7 +135,7 @@ fn unfaithful_drives_and_predictions_beside_measurements_are_not_judged() {
     assert!(predicted.rows[0].why.contains("predicted"));
 }
 
-/// Others that had the processors in one session and not in the other are no difference of storages.
+/// CPU load by other processes in one of two sessions must not become a difference between storages.
 #[test]
 fn runs_apart_on_a_busy_host_are_not_judged() {
     let quiet = alike();
@@ -154,7 +155,7 @@ fn runs_apart_on_a_busy_host_are_not_judged() {
     assert_eq!(runs(&quiet, &busy, &allowed), Err(Refused::NoWord("weather".into())));
 }
 
-/// Twenty thousand points of another job must not take an afternoon to be refused.
+/// Refusing twenty thousand points of another job must not take quadratic time.
 #[test]
 fn every_job_that_differs_is_paired_once() {
     let of = |sync: u32| {
@@ -173,7 +174,7 @@ fn every_job_that_differs_is_paired_once() {
     assert_eq!((sync, all.len()), (3, 3), "{all:?}");
 }
 
-/// A run that was killed half way is no whole one.
+/// A run that was killed half-way must be reported as incomplete.
 #[test]
 fn a_run_that_is_not_whole_says_so() {
     let mut run = alike();

@@ -11,7 +11,7 @@ use crate::figure::{Figure, unit_text};
 use crate::published::{Claim, Printed, Publication};
 use crate::verdict::{Lies, RunStack, Verdict, is_drive, judge};
 
-/// A table or slide with ours next to it.
+/// A published table or slide with our numbers.
 #[derive(Debug, Serialize)]
 pub struct PlaceView {
     /// Place in the publication.
@@ -38,46 +38,46 @@ pub struct RowView {
 /// One number of a source.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LineView {
-    /// The word of the source.
+    /// Name of the source.
     pub source: &'static str,
     /// Value with unit.
     pub text: String,
-    /// Another drive in the place of the printed one; its number is shown and not judged.
+    /// Run on another drive than the published one: the number is shown without a verdict.
     pub stand_in: bool,
     /// Error of a held-out prediction or comparable measurement, or the figure's role; may be empty.
     pub tag: String,
-    /// Within a tenth, a third, or farther; `none` without an error.
+    /// Error class: within a tenth, within a third, beyond; `none` without an error.
     pub near: &'static str,
 }
 
-/// A claim next to ours.
+/// A claim with our number.
 #[derive(Debug, Serialize)]
 pub struct ClaimView {
-    /// In the source's sense.
+    /// The claim, paraphrased.
     pub text: String,
     /// The metric.
     pub number: String,
-    /// As printed.
+    /// The published value.
     pub published: String,
-    /// Ours, with its interval.
+    /// Our value with its interval.
     pub ours: String,
     /// Source of our value.
     pub source: String,
-    /// The word of the verdict.
+    /// Name of the verdict.
     pub verdict: &'static str,
     /// Position of our value if the claim is inconclusive.
     pub lies: Option<Lies>,
-    /// Ours over the printed number, where both are and are positive.
+    /// Our value over the published one, if both are positive.
     pub over_printed: Option<f64>,
     /// Reason for an inconclusive verdict; empty otherwise.
     pub why: String,
     /// Range in which the claim holds.
     pub range: String,
-    /// Why that range.
+    /// Why this range was chosen.
     pub because: String,
 }
 
-/// How near a number is, for colour.
+/// Relative error up to which a number is coloured as near.
 const NEAR: f64 = 0.10;
 const OFF: f64 = 0.34;
 
@@ -148,7 +148,7 @@ fn row(
     };
     let held_out = printed.is == Some(device::Evidence::HeldOut);
     let line = |figure: &Figure| {
-        // A prediction is made for the drive itself.
+        // A prediction is always for the published drive itself.
         let own = the_drive || printed.outright || figure.source == Source::Predicted;
         let comparable = !figure.at_least
             && !figure.partial
@@ -231,18 +231,18 @@ fn claim(
     }
 }
 
-/// A value with its unit; bytes by thousands, as sizes of drives are printed.
+/// A value with its unit; bytes in decimal units, as drive sizes are printed.
 fn amount(value: f64, unit: &str) -> String {
     let larger = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB")];
     match larger.into_iter().find(|(least, _)| unit == "B" && value >= *least) {
         Some((least, name)) => format!("{} {name}", digits(value / least)),
-        // A number of things is a number.
+        // Counts have no unit.
         None if unit == "count" => digits(value),
         None => format!("{} {}", digits(value), unit_text(unit)),
     }
 }
 
-/// Three significant digits, without a tail of zeros.
+/// Three significant digits, without trailing zeros.
 fn digits(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return value.to_string();

@@ -37,7 +37,7 @@ pub enum DecisionMetric {
 }
 
 impl DecisionMetric {
-    /// In words, with its unit.
+    /// Name with its unit.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -98,7 +98,7 @@ pub enum Reliability {
     NoRequests,
     /// Emulation was inaccurate, or its accuracy is unknown; the reason.
     Unreliable(String),
-    /// Of a prediction.
+    /// The value of a prediction.
     Predicted(PredictionError),
 }
 
@@ -121,7 +121,7 @@ pub struct Choice<'a> {
     pub doubts: Vec<WarningKind>,
 }
 
-/// One thing that ran on several stacks.
+/// One job that ran on several stacks.
 #[derive(Debug)]
 pub struct Decision<'a> {
     /// The compared metric.
@@ -132,7 +132,7 @@ pub struct Decision<'a> {
     pub reference: usize,
 }
 
-/// Part of the names of profiles that are memory.
+/// Part of the names of memory-backed profiles.
 const MEMORY: &str = "ram-disk";
 
 impl<'a> Decision<'a> {
@@ -309,7 +309,7 @@ pub fn single_depth(run: &Run, ops: Ops) -> Vec<(Group<'_>, Estimate)> {
             None => found.push((depth, (group, p50))),
         }
     }
-    // A deeper queue in another experiment does not answer for single operations.
+    // A deeper queue in another experiment says nothing about single operations.
     let least = found.iter().map(|(depth, _)| *depth).min();
     let least = found.into_iter().filter(|(depth, _)| Some(*depth) == least);
     least.map(|(_, single)| single).collect()
@@ -370,7 +370,7 @@ fn not_as_asked(trial: &TrialRecord) -> Option<String> {
         None => Some("the delivered times are missing".to_owned()),
         Some(served) if served.is_faithful() => None,
         Some(served) => Some(match served.excess() {
-            // One kind can be far off and still be a small share.
+            // One operation class can be far off and still be a small share.
             Some((off, name)) if off.abs() > served.starved_share => format!(
                 "{name} {}, requests overall {}",
                 off_words(off),
@@ -412,7 +412,8 @@ mod tests {
         TWO.replace("REF", reference).replace("ATTACH", attach)
     }
 
-    /// A drive that is compared with itself, or with another than the study says, is sold as twice as fast.
+    /// A drive compared with itself, or with a reference that the study did not name, could be shown as twice
+    /// as fast.
     #[test]
     fn the_reference_is_what_was_measured_or_what_the_study_names() {
         let run = run_of(&study("", ""), Nanos(1000));
@@ -460,7 +461,7 @@ mod tests {
         assert_eq!(decisions(&run)[0].here().limited, LimitedBy::Processors(0.97));
     }
 
-    /// "No counter shows it" next to counters that show a third is what sends people looking elsewhere.
+    /// "No counter shows it" next to a stage that takes a third of the time would mislead.
     #[test]
     fn where_no_part_takes_half_the_largest_is_named() {
         let study = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
@@ -483,7 +484,7 @@ mod tests {
         assert_eq!(limited(0.1), LimitedBy::Unknown);
     }
 
-    /// A schedule that was kept is the same on every drive: its rate would call them all alike.
+    /// An open-loop rate that was met is equal on every drive and must not be the metric of the decision.
     #[test]
     fn a_rate_that_was_asked_for_is_no_answer() {
         let stack = |name: &str| format!("[[stack]]\nname = \"{name}\"\ndevice = \"file\"\n");
@@ -497,7 +498,7 @@ mod tests {
         let all = decisions(&run);
         assert_eq!(all[0].counted, DecisionMetric::TimeAtRate(OpClass::Read));
         assert_eq!(all[0].here().value.value, all[0].here().p99.unwrap().value);
-        // What could not be kept is what it can do.
+        // A rate that was not met is the drive's limit.
         for trial in &mut run.trials {
             trial.result.recording.missed_arrivals = 1 << 40;
         }

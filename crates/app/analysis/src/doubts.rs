@@ -1,7 +1,7 @@
 //! Warnings about a run's results: failed trials, a busy host, CPU-bound rates, data in memory, unsteady
 //! rates.
 //!
-//! Each is derived from counters of every repetition. Invariant: shown next to the result, not folded.
+//! Each is derived from counters of every repetition and shown next to the result.
 
 use archive::{Run, TrialOutcome, TrialRecord};
 use stats::Limit;
@@ -23,7 +23,7 @@ pub struct Warning {
     pub places: Vec<String>,
     /// Number of measured trials examined; for failures, of all trials.
     pub of: usize,
-    /// The worst of them, in words.
+    /// Description of the worst case.
     pub worst: String,
 }
 
@@ -51,7 +51,7 @@ pub enum WarningKind {
 }
 
 impl WarningKind {
-    /// In few words.
+    /// Short title.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
@@ -117,20 +117,21 @@ impl Warning {
 
 /// Largest share of missed arrivals for which an offered load counts as reached.
 pub(crate) const MISSED_MAX: f64 = 0.01;
-/// Places that a sentence names.
+/// Number of trials listed in one sentence.
 const PLACES_SHOWN: usize = 4;
 /// Change between the first and last quarter from which the mean is misleading.
 const DRIFT: f64 = 0.25;
-/// Bytes written by others per byte read that are ignored, and bytes below which they are ignored.
+/// Bytes written by other processes per byte read that are ignored, and an absolute threshold below which
+/// they are ignored.
 const OTHER_WRITES_MAX: f64 = 0.05;
 const OTHER_WRITES_MIN: u64 = 16 << 20;
-/// Lookups that are too few to say where they were answered from.
+/// Fewer lookups than this do not show where they were served from.
 const LOOKUPS_MIN: u64 = 1000;
-/// Lookups per page read from the device from which the device hardly took part.
+/// Lookups per page read from the device above which the device hardly took part.
 const LOOKUPS_A_PAGE: u64 = 20;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
-/// Bytes that are too few to say where they were read from.
+/// Fewer bytes than this do not show where they were read from.
 const CACHED_MIN: u64 = 4 << 20;
 
 /// Returns the warnings of `run`, most severe first.
@@ -139,7 +140,7 @@ pub fn doubts(run: &Run) -> Vec<Warning> {
     doubts_among(run, &run.trials.iter().collect::<Vec<_>>())
 }
 
-/// The same for some of its trials.
+/// Warnings for some of a run's trials.
 pub(crate) fn doubts_among(run: &Run, all: &[&TrialRecord]) -> Vec<Warning> {
     let measured = all.iter().filter(|trial| trial.source != Source::Predicted);
     let measured: Vec<&TrialRecord> =
@@ -196,7 +197,7 @@ pub fn doubts_of(trial: &TrialRecord) -> Vec<WarningKind> {
     seen.map(|(kind, _)| kind).collect()
 }
 
-/// How bad a trial is, and why; `None` if nothing is wrong with it.
+/// Severity and description for a trial; `None` if nothing is wrong.
 type Find<'a> = dyn Fn(&TrialRecord) -> Option<(f64, String)> + 'a;
 
 fn doubt(
@@ -209,7 +210,7 @@ fn doubt(
         .iter()
         .filter_map(|trial| find(trial).map(|(size, words)| (*trial, size, words)))
         .collect();
-    // Of equal ones the first.
+    // Of equally bad trials, the first.
     let (at, _, words) = found.iter().rev().max_by(|a, b| a.1.total_cmp(&b.1))?;
     let mut places: Vec<String> = Vec::new();
     for (trial, ..) in &found {
@@ -234,7 +235,7 @@ fn errors(trial: &TrialRecord) -> Option<(f64, String)> {
     })
 }
 
-/// Operations of the measured time that failed, and all of them.
+/// Failed operations within the measurement, and all operations.
 pub(crate) fn failures(trial: &TrialRecord) -> (u64, u64) {
     let measured = trial.result.recording.measured().map(stats::Interval::counts);
     let (failed, done) = measured.fold((0u64, 0u64), |(failed, done), of| {
@@ -314,11 +315,11 @@ fn cpu_bound(trial: &TrialRecord) -> Option<(f64, String)> {
     })
 }
 
-/// Reads of a block job that the page cache answered, be it a file without O_DIRECT.
+/// Reads of a block job served by the page cache, for example from a file without O_DIRECT.
 fn cached(trial: &TrialRecord) -> Option<(f64, String)> {
     let intervals = trial.result.recording.intervals.iter();
     let read: u64 = intervals.map(|one| one.tallies[OpClass::Read].counts.bytes).sum();
-    // Of an emulated drive the counters are another's.
+    // The disk counters of an emulated trial belong to another drive.
     let disk = trial.result.disk.filter(|_| trial.source == Source::Measured)?.read_bytes;
     (read >= CACHED_MIN && read >= disk.saturating_mul(LOOKUPS_A_PAGE)).then(|| {
         let text = format!("{} were read, {} of them from the device", Bytes(read), Bytes(disk));
@@ -363,8 +364,8 @@ fn what(run: &Run, trial: &TrialRecord) -> String {
     }
 }
 
-/// Detects a rate that changed within the trial: by its course if there are enough points, else by its
-/// quarters.
+/// Detects a rate that changed within the trial: from its change points if there are enough intervals, else
+/// from its quarters.
 fn unsteady(trial: &TrialRecord) -> Option<(f64, String)> {
     // An arrival schedule is not set by the storage, and a fill changes its own data set.
     if ["arrivals", "rate_step", "race"].iter().any(|name| trial.point.contains_key(*name)) {
@@ -372,7 +373,7 @@ fn unsteady(trial: &TrialRecord) -> Option<(f64, String)> {
     }
     let rates = rates_of(trial);
     let (first, last) = ends_of(&rates)?;
-    // Between two empty ends nothing drifted.
+    // Two empty quarters are no drift.
     let drift = if first == last { 0.0 } else { last / first.max(f64::MIN_POSITIVE) - 1.0 };
     let ends = || {
         format!(
@@ -414,8 +415,8 @@ fn ends_of(rates: &[f64]) -> Option<(f64, f64)> {
     (quarter > 0).then(|| (average(&rates[..quarter]), average(&rates[rates.len() - quarter..])))
 }
 
-/// Ratio of the faster to the slower end of an unsteady trial, 1 if steady. A ratio of two stacks that is no
-/// larger may be caused by the trial itself.
+/// Ratio of the faster to the slower end of an unsteady trial; 1 if steady. A ratio of two stacks below this
+/// may be caused by the trial itself.
 #[must_use]
 pub fn moved_by(trial: &TrialRecord) -> f64 {
     if trial.source == Source::Predicted || unsteady(trial).is_none() {
@@ -448,7 +449,8 @@ mod tests {
         made
     }
 
-    /// Each of these makes a figure another figure; a reader who does not know it buys the wrong drive.
+    /// A figure from a busy host, a CPU-bound thread or data in memory says nothing about the drive; without
+    /// a warning the reader would buy the wrong one.
     #[test]
     fn busy_hosts_bound_threads_and_data_in_memory_are_found() {
         let quiet = trial("lmdb", &[1000; 8]);
@@ -477,7 +479,7 @@ mod tests {
         assert!(found.contains("1 MiB of them from the device"), "{found}");
     }
 
-    /// A drive that was emulated badly is another drive.
+    /// A drive that was emulated inaccurately must carry a warning.
     #[test]
     fn emulated_drives_that_were_not_as_asked_are_found() {
         let measured = trial("lmdb", &[1000; 4]);
@@ -537,7 +539,7 @@ mod tests {
         );
     }
 
-    /// A load that was not kept is another load.
+    /// Missing one arrival in a hundred must give a warning: the offered load was not reached.
     #[test]
     fn missed_arrivals_are_a_doubt_from_one_in_a_hundred_on() {
         let mut made = trial("block", &[1000; 10]);
@@ -545,7 +547,7 @@ mod tests {
         assert_eq!(not_kept(&made), None);
         made.result.recording.missed_arrivals = 200;
         assert!(not_kept(&made).unwrap().1.contains("200 of 10.2k"), "{:?}", not_kept(&made));
-        // A writer's schedule next to readers that have none: their millions are not what was due.
+        // Readers in a closed loop next to a scheduled writer: their operations must not count as arrivals.
         let mut made = trial("lmdb", &[1_000_000; 10]);
         made.result.recording.intervals[0].tallies.of(OpClass::BackgroundWrite).counts.ops = 2300;
         made.result.recording.missed = [(OpClass::BackgroundWrite, 5700)].into();

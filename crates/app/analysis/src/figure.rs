@@ -28,7 +28,7 @@ pub struct Figure {
     pub engine: String,
     /// Name of the experiment.
     pub workload: String,
-    /// Parameters that every job of its kind has, and other non-default parameters; `op` names the operations
+    /// Parameters that every job of this kind has, and other non-default ones; `op` names the operation class
     /// (`all`, `read`, `write`, `load`, `transaction`, SQL statements).
     pub point: BTreeMap<String, Value>,
     /// Parameters at their defaults; empty for published figures and older runs.
@@ -49,9 +49,9 @@ pub struct Figure {
     /// Coverage of the interval: `repetitions` (95 %, across runs), `range` (two repetitions), `within_run`
     /// (95 %, this run only); `None` without an interval.
     pub interval: Option<&'static str>,
-    /// The true value is this or more: operations never ended.
+    /// The value is a lower bound: some operations never completed.
     pub at_least: bool,
-    /// Observations: repetitions; of one run its operations for percentiles, its intervals for rates and
+    /// Sample size: repetitions; for a single run, operations for percentiles and intervals for rates and
     /// means.
     pub n: u64,
     /// `measured`, `predicted` or `published`.
@@ -62,7 +62,7 @@ pub struct Figure {
     pub citation: Option<String>,
     /// Confidence in a prediction: held-out error on similar jobs and metrics, `fit`, or `not validated`.
     pub validation: Option<String>,
-    /// The same as a typed value.
+    /// The prediction error as a typed value.
     #[serde(skip)]
     pub worth: Option<PredictionError>,
     /// The most severe warning that makes it unreliable, in any repetition.

@@ -131,7 +131,7 @@ fn curve_figures(run: &Run) -> Vec<Figure> {
     out
 }
 
-/// Of each stack and workload, the page size with the most transactions.
+/// For each stack and workload, the page size with the highest transaction rate.
 fn page_size_figures(run: &Run) -> Vec<Figure> {
     let all = groups(run);
     let best = best_page_sizes(&all);
@@ -149,7 +149,7 @@ fn page_size_figures(run: &Run) -> Vec<Figure> {
 fn act_figures(run: &Run) -> Vec<Figure> {
     let tests = act_tests(run);
     let groups = groups(run);
-    // `[stack, arrivals]`: of each repetition the highest rating that passed.
+    // By `[stack, arrivals]`: the highest passed rating of each repetition.
     let mut best: BTreeMap<(String, String), BTreeMap<u32, Score<'_>>> = BTreeMap::new();
     // By number of the first trial: the repetitions of one test.
     let mut of_group: BTreeMap<u32, (&Group<'_>, Vec<&ActTest<'_>>)> = BTreeMap::new();
@@ -204,7 +204,7 @@ fn test_figures(group: &Group<'_>, tests: &[&ActTest<'_>]) -> Vec<Figure> {
     out
 }
 
-/// The highest rating passed, and the number tried.
+/// The highest rating passed, and the number of ratings tried.
 #[derive(Default)]
 struct Score<'a> {
     rating: u32,
@@ -212,7 +212,7 @@ struct Score<'a> {
     test: Option<(&'a Group<'a>, &'a ActTest<'a>)>,
 }
 
-/// Figures of a score; a single rating is only a pass.
+/// Figures of a score. With a single rating the result is only pass or fail.
 fn score_figures(repetitions: &BTreeMap<u32, Score<'_>>) -> Vec<Figure> {
     let passed = |score: &&Score<'_>| score.tried > 1 && score.test.is_some();
     let scored: Vec<&Score<'_>> = repetitions.values().filter(passed).collect();
@@ -248,7 +248,7 @@ fn score_figures(repetitions: &BTreeMap<u32, Score<'_>>) -> Vec<Figure> {
     out
 }
 
-/// Percentiles of the service time, next to the response times that `latency_*` are.
+/// Percentiles of the service time, next to the response times of `latency_*`.
 const SERVICE_PERCENTILES: [(&str, f64); 3] =
     [("service_time_p50", 50.0), ("service_time_p99", 99.0), ("service_time_p99_9", 99.9)];
 
@@ -269,7 +269,7 @@ fn open_loop_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     out.extend(missed.map(|e| figure(group, all, "missed_arrivals", "count", 1.0, e)));
 }
 
-/// CPU, switches and blocks of a measured trial, warm-up included.
+/// CPU time, context switches and blocks of a measured trial, including warm-up.
 fn cost_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     let mut add = |metric, unit, value: &dyn Fn(&stats::Usage) -> f64| {
         let estimate = group.over_trials(|trial| trial.result.usage.as_ref().map(value));
@@ -291,7 +291,7 @@ fn cost_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     out.extend(per_op.map(|e| figure(group, all, "cpu_per_op", "us", 1e-3, e)));
 }
 
-/// Loading a database.
+/// Figures of the load phase of a database.
 fn load_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     let mut add = |metric, unit, value: &dyn Fn(&stats::LoadRecord) -> Option<f64>| {
         let estimate = group.over_trials(|trial| trial.result.load.as_ref().and_then(value));
@@ -386,7 +386,7 @@ fn figure(
         format!("device profile {device}; host path {host}")
     });
     let worth = group.worth(metric);
-    // Of an emulated one it is how the drive was delivered that counts, the worst of its repetitions.
+    // For an emulated trial: emulation accuracy, the worst of its repetitions.
     let attached = group.trials.iter().filter(|trial| !trial.result.is_simulated());
     let served = attached.filter_map(|trial| trial.result.served);
     let off = |served: &stats::Served| served.difference().map_or(0.0, |(off, _)| off.abs());

@@ -24,7 +24,7 @@ use crate::shape::{checked_metric, shapes};
 /// One point on one stack, with its repetitions.
 #[derive(Debug)]
 pub struct Group<'a> {
-    /// The run that they are of.
+    /// The run of these trials.
     pub run: &'a Run,
     /// The first of the trials; they differ in repetition only.
     pub first: &'a TrialRecord,
@@ -43,7 +43,7 @@ pub struct Group<'a> {
 /// A cached percentile: operations, percentile, result.
 type Known = (Ops, f64, Result<Estimate, TooFew>);
 
-/// Percentiles that pictures and sentences use, computed together.
+/// Percentiles used by charts and sentences, computed together.
 const USUAL: [f64; 2] = [50.0, 99.0];
 
 /// The operations of a figure.
@@ -56,7 +56,7 @@ pub enum Ops {
 }
 
 impl Ops {
-    /// The word in figures.
+    /// Identifier of the metric in `figures`.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -75,8 +75,8 @@ impl Ops {
     }
 }
 
-/// Drops percentiles that are out of order. One that only all repetitions together support comes mostly from
-/// the fastest, which has the most samples, so it can be below a lower percentile.
+/// Drops percentiles that are out of order. A percentile supported only by all repetitions together comes
+/// mostly from the fastest repetition, which has the most samples, so it can be below a lower percentile.
 fn in_order(found: Vec<Result<Estimate, TooFew>>) -> Vec<Result<Estimate, TooFew>> {
     let mut most = 0.0;
     let one = |estimate: Result<Estimate, TooFew>| match estimate {
@@ -117,7 +117,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// The parameters of its job that have their default.
+    /// Parameters of its job that have their default value.
     #[must_use]
     pub fn defaults(&self) -> Arc<BTreeMap<String, Value>> {
         let all = || {
@@ -137,7 +137,7 @@ impl<'a> Group<'a> {
         own.map_or(1, |stack| stack.scale)
     }
 
-    /// One of its repetitions by itself, by the trial's number.
+    /// One of its repetitions as a group, by the trial's number.
     pub fn alone(&self, number: u32) -> Option<Self> {
         let trial = self.trials.iter().find(|trial| trial.number == number)?;
         Some(Self { shape: self.shape.clone(), ..Self::of(self.run, trial) })
@@ -200,7 +200,7 @@ impl<'a> Group<'a> {
     /// A percentile of the response time, in nanoseconds.
     ///
     /// # Errors
-    /// [`TooFew`] where the samples of all repetitions do not support it.
+    /// [`TooFew`] if all repetitions together have too few samples.
     pub fn percentile(&self, ops: Ops, p: f64) -> Result<Estimate, TooFew> {
         let find = || {
             let known = self.known.borrow();
@@ -253,7 +253,7 @@ impl<'a> Group<'a> {
         self.within(ops, times, wanted.iter().copied().zip(found), (latency, *missed))
     }
 
-    /// The percentiles of the only repetition with their intervals within it.
+    /// Percentiles of a single repetition, with intervals from within it.
     fn within(
         &self,
         ops: Ops,
@@ -262,7 +262,7 @@ impl<'a> Group<'a> {
         whole: (&Histogram, u64),
     ) -> Vec<Result<Estimate, TooFew>> {
         let found: Vec<(f64, Result<Estimate, TooFew>)> = found.collect();
-        // `[percentile]`: share of each interval beyond it.
+        // `[percentile]`: for each interval, the share of samples beyond it.
         let mut shares: Vec<Vec<(f64, f64)>> = vec![Vec::new(); found.len()];
         let measured = || self.first.result.recording.measured();
         if measured().count() >= PARTS_MIN {
@@ -279,7 +279,7 @@ impl<'a> Group<'a> {
         made.collect()
     }
 
-    /// A ratio of sums per repetition; with one repetition, with the interval within it.
+    /// A ratio of sums for each repetition; for a single repetition, with an interval from within it.
     fn ratio(&self, of: impl Fn(&Interval) -> (f64, f64)) -> Option<Estimate> {
         let runs: Vec<Estimate> = self
             .trials
@@ -307,8 +307,8 @@ impl<'a> Group<'a> {
         self.a_second(|interval| counts_of(interval, ops).bytes)
     }
 
-    /// Mean response time in nanoseconds: the exact mean over all operations that were due in the measured
-    /// time, a repetition.
+    /// Mean response time in nanoseconds for each repetition: the exact mean over all operations that arrived
+    /// within the measurement.
     pub fn mean_latency(&self, ops: Ops) -> Option<Estimate> {
         let parts = |interval: &Interval| {
             let counts = counts_of(interval, ops);
@@ -322,7 +322,7 @@ impl<'a> Group<'a> {
         };
         let runs: Vec<Estimate> = self.trials.iter().filter_map(of).collect();
         let [only] = runs.as_slice() else { return over_repetitions(&runs) };
-        // The interval of completed operations, around the mean of those due.
+        // The interval comes from completed operations, the mean from those that arrived.
         let Some(within) = self.ratio(parts).filter(|_| !only.at_least) else { return Some(*only) };
         let moved = |end: Option<f64>| end.map(|end| (end + only.value - within.value).max(0.0));
         Some(Estimate { value: only.value, lo: moved(within.lo), hi: moved(within.hi), ..within })
@@ -339,7 +339,7 @@ impl<'a> Group<'a> {
         stack_title(self.run, &self.first.stack)
     }
 
-    /// Expected error of a prediction of `metric` (as in figures); `None` for other sources.
+    /// Expected error of a prediction of `metric` (named as in `figures`); `None` for other sources.
     pub fn worth(&self, metric: &str) -> Option<PredictionError> {
         if self.first.source != Source::Predicted {
             return None;
@@ -366,7 +366,7 @@ impl<'a> Group<'a> {
 /// Response times count from when an operation was due, service times from its issue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Times {
-    /// From when it was due.
+    /// From the scheduled arrival.
     Response,
     /// From issue to completion; `None` in a closed loop.
     Service,
@@ -412,7 +412,7 @@ pub fn stack_title<'a>(run: &'a Run, name: &'a str) -> &'a str {
     stack.map_or(name, |stack| stack.title.as_str())
 }
 
-/// Parameters as JSON values: numbers as numbers.
+/// Parameters as JSON values; numeric ones as numbers.
 pub(crate) fn typed(parameters: &BTreeMap<String, String>) -> BTreeMap<String, Value> {
     let typed = |(name, value): (&String, &String)| {
         let number = value.parse::<u64>().map(Value::from);
@@ -443,7 +443,7 @@ pub fn in_flight(group: &Group<'_>) -> u64 {
 mod tests {
     use super::*;
 
-    /// "1 in 100 over 143 us" next to a 90th percentile of 677 sells the fastest of three runs.
+    /// A merged p99 comes from the fastest repetition and must not be shown below the p90.
     #[test]
     fn a_percentile_of_all_repetitions_is_none_below_a_lower_one_of_each() {
         let of = |value: f64| Ok(Estimate::of(value, 1));

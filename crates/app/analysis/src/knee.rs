@@ -17,11 +17,11 @@ use crate::groups::{Group, Ops, groups};
 /// How the load of a curve was raised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
-    /// More operations in flight, of each thread.
+    /// Higher queue depth per thread.
     Depth,
     /// More threads.
     Threads,
-    /// More arrivals.
+    /// Higher offered load.
     Offered,
 }
 
@@ -48,14 +48,14 @@ pub struct Point<'a> {
 /// Growth and knee of a curve.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Growth {
-    /// The highest rate.
+    /// Highest rate.
     pub most: f64,
-    /// Mean latency at 95 % of it over the mean latency at the lowest load, less 1; none where the points do
-    /// not say it.
+    /// Mean latency at 95 % of the highest rate over the mean latency at the lowest load, minus 1; `None` if
+    /// there are too few points.
     pub growth: Option<Estimate>,
-    /// Place of the highest rate among the points.
+    /// Index of the point with the highest rate.
     pub top: usize,
-    /// Place of the knee among the points.
+    /// Index of the point at the knee.
     pub knee: usize,
 }
 
@@ -66,7 +66,7 @@ pub const THREADS: &str = "clients";
 /// The parameters that raise the arrivals.
 pub const OFFERED: [&str; 2] = ["rate", "rate_of_max"];
 
-/// How the load of each group's experiment is raised: by threads only where depth stays.
+/// How the load of each group's experiment is raised: by threads only if the depth is constant.
 fn loads_of(all: &[Group<'_>]) -> Vec<Load> {
     let mut values: HashMap<(&str, &str), HashSet<Option<&String>>> = HashMap::new();
     for group in all.iter().filter(|group| !group.is_open_loop()) {
@@ -98,7 +98,7 @@ fn key(group: &Group<'_>, load: Load) -> Vec<(String, String)> {
         rest.map(|(name, value)| (name.clone(), value.clone())).collect();
     key.push(("stack".into(), group.first.stack.clone()));
     key.push(("experiment".into(), group.first.experiment.clone()));
-    // Threads and rings cost differently; a curve across both would bend where they change.
+    // Threads and io_uring have different overheads; a curve across both would bend where they change.
     let ring = group.first.result.path.starts_with("io_uring");
     key.push(("ring".into(), ring.to_string()));
     key
@@ -180,7 +180,7 @@ fn in_flight(group: &Group<'_>) -> f64 {
     of(DEPTH).unwrap_or(1.0) * of(THREADS).unwrap_or(1.0)
 }
 
-/// Growth over `(rate, mean latency)` in order of rising load, of a schedule.
+/// Growth interpolated in `(rate, mean latency)` points, sorted by offered load.
 fn interpolated(points: &[(f64, f64)]) -> Option<f64> {
     if points.len() < POINTS_MIN {
         return None;
@@ -199,13 +199,13 @@ fn interpolated(points: &[(f64, f64)]) -> Option<f64> {
     (lowest > 0.0).then(|| at_target / lowest - 1.0)
 }
 
-/// Places of the knee and of the highest rate among `(rate, mean latency)` in order of rising load.
+/// Indices of the knee and of the highest rate in `(rate, mean latency)` points, sorted by load.
 fn knee(points: &[(f64, f64)]) -> Option<(usize, usize)> {
     if points.len() < POINTS_MIN {
         return None;
     }
     let most = points.iter().map(|(rate, _)| *rate).fold(0.0, f64::max);
-    // Beyond the highest rate a curve only rises; the knee lies before.
+    // Beyond the highest rate latency only rises; the knee is before it.
     let top = points.iter().position(|(rate, _)| *rate >= most)?;
     let (first, lowest) = points[0];
     let span = points[top].1 - lowest;
@@ -220,8 +220,8 @@ fn knee(points: &[(f64, f64)]) -> Option<(usize, usize)> {
 mod tests {
     use super::*;
 
-    /// A serial server of 10 us with 10 us of path: depth 1 gives 50k/s at 20 us, depth 2 100k/s at
-    /// 20 us; from there latency grows by 10 us a step and the rate does not.
+    /// A serial server of 10 us with 10 us of path: depth 1 gives 50k/s at 20 us, depth 2 100k/s at 20 us;
+    /// from there each step adds 10 us of latency and no throughput.
     #[test]
     fn the_knee_of_a_serial_server_and_the_growth_of_a_schedule() {
         let points = [(50e3, 20.0), (100e3, 20.0), (100e3, 30.0), (100e3, 40.0)];

@@ -37,7 +37,7 @@ pub struct ObjectiveResult {
     pub point: String,
     /// The result.
     pub outcome: Outcome,
-    /// The number that decided, or why none did.
+    /// The deciding value, or the reason for its absence.
     pub text: String,
 }
 
@@ -49,7 +49,7 @@ pub fn objectives(run: &Run) -> Vec<ObjectiveResult> {
     }
     let groups = groups(run);
     let mut all: Vec<ObjectiveResult> = groups.iter().flat_map(asked_of).collect();
-    // Trials that were left out count, too.
+    // Trials that were skipped count as well.
     let ran: BTreeSet<(&str, &str)> = groups
         .iter()
         .map(|group| (group.first.experiment.as_str(), group.first.stack.as_str()))
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
     use crate::test_run::run_of;
 
-    /// An objective that is always met asks for nothing.
+    /// An objective must be met, missed or inconclusive; one that is always met tests nothing.
     #[test]
     fn an_objective_is_met_missed_or_open() {
         let run = run_of(
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(outcomes, [Outcome::Met, Outcome::Missed, Outcome::Missed, Outcome::Open]);
     }
 
-    /// A drive that answers half of what it is asked would meet every objective.
+    /// Failed requests must count as misses; a drive that fails half of them would meet every objective.
     #[test]
     fn what_failed_is_within_no_time_and_is_said() {
         let mut run = run_of(

@@ -12,11 +12,11 @@ use crate::groups::{Group, groups};
 /// One stack relative to another over all shared jobs.
 #[derive(Debug)]
 pub struct Overall<'a> {
-    /// Ratios with their metric and the index of their group, ascending; speed for times.
+    /// Ratios with their metric and the index of their group, ascending; latencies are inverted to speeds.
     pub ratios: Vec<(f64, DecisionMetric, usize)>,
     /// All groups of the run.
     pub groups: Vec<Group<'a>>,
-    /// Jobs of both that are not reliable.
+    /// Number of shared jobs without a reliable result.
     pub not_judged: usize,
 }
 

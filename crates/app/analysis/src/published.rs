@@ -15,7 +15,7 @@ use study::Source;
 
 use crate::figure::Figure;
 
-/// The publications that ship.
+/// Published results that ship with the program.
 pub(crate) const FILES: &[&str] = &[
     include_str!("../../../../published/icpads-3dxpoint.toml"),
     include_str!("../../../../published/anandtech-optane.toml"),
@@ -38,7 +38,7 @@ pub struct Publication {
     /// The published drives that each stack represents; other stacks are not listed.
     #[serde(default)]
     pub(crate) drives: BTreeMap<String, Vec<String>>,
-    /// Other studies of ours that answer it.
+    /// Our other studies that cover the publication.
     #[serde(default)]
     pub(crate) cast: Vec<Cast>,
     #[serde(default)]
@@ -55,7 +55,7 @@ pub(crate) struct Cast {
     pub study: String,
     /// Name of the drive's profile, if the publication had several drives as one stack.
     pub drive: Option<String>,
-    /// By name of a stack of the publication, ours.
+    /// Our stacks by the name of the publication's stack.
     pub stacks: BTreeMap<String, String>,
 }
 
@@ -65,14 +65,14 @@ pub(crate) struct Cast {
 pub(crate) struct Printed {
     /// Table or slide.
     pub place: String,
-    /// Selects our figure.
+    /// Selects our value.
     pub of: Ours,
     pub value: f64,
     pub unit: String,
-    /// It does not depend on the drive or the scale: what is measured here is compared outright.
+    /// Independent of drive and scale: measurements on any stack are compared directly.
     #[serde(default)]
     pub outright: bool,
-    /// The drive, where the stack was several.
+    /// The drive, if the stack stands for several.
     pub drive: Option<String>,
     /// Its role; `None` for databases, which no model predicts.
     pub is: Option<Evidence>,
@@ -105,7 +105,7 @@ pub(crate) const BLOCK: &str = "block";
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Take {
-    /// The first of the plan.
+    /// The first in the plan.
     #[default]
     First,
     /// The lowest.
@@ -114,18 +114,18 @@ pub(crate) enum Take {
     Max,
 }
 
-/// A claim in words, or about several numbers.
+/// A claim in words, or about several values.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Claim {
     pub place: String,
-    /// The claim in one sentence of ours.
+    /// The claim, paraphrased in one sentence.
     pub text: String,
     /// The metric, for people.
     pub number: String,
     /// Selects our figure.
     pub of: Ours,
-    /// Divided by this one.
+    /// The divisor.
     pub over: Option<Ours>,
     /// The printed value, if any.
     pub value: Option<f64>,
@@ -140,7 +140,7 @@ pub(crate) struct Claim {
     pub fails: f64,
     /// Its role; `None` for databases.
     pub is: Option<Evidence>,
-    /// It does not depend on the drive, so any stack can answer it.
+    /// Independent of the drive: any stack can test it.
     #[serde(default)]
     pub any_drive: bool,
 }
@@ -163,7 +163,7 @@ pub fn publication(study: &str) -> Option<Publication> {
     })
 }
 
-/// The file of the publication that the study of that name repeats, also as a cast of it.
+/// The publication file that study `study` repeats or covers.
 #[must_use]
 pub fn source(study: &str) -> Option<&'static str> {
     FILES.iter().copied().find(|text| {
@@ -173,7 +173,7 @@ pub fn source(study: &str) -> Option<&'static str> {
 }
 
 impl Publication {
-    /// With the stacks of `study`; none unless that was cast.
+    /// The publication with the stacks of `study`; `None` if that study does not cover it.
     fn cast_as(&self, study: &str) -> Option<Self> {
         let casts: Vec<&Cast> = self.cast.iter().filter(|cast| cast.study == study).collect();
         let drives = casts.iter().flat_map(|cast| {
@@ -333,7 +333,7 @@ mod tests {
         figures.chain(one.claim.iter().map(|claim| &claim.of)).chain(over)
     }
 
-    /// What is cast to a stack or an experiment that is none would never stand next to its number.
+    /// A mapping to a stack or experiment that does not exist would never be compared.
     #[test]
     fn every_cast_names_stacks_and_experiments_that_are_there() {
         let parsed = FILES.iter().map(|text| toml::from_str::<Publication>(text).unwrap());
@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(casts, 6);
     }
 
-    /// The number that was printed of one drive, next to another, makes that look wrong.
+    /// A claim about several drives must be compared with the value printed for the same drive.
     #[test]
     fn a_claim_of_several_drives_has_the_printed_number_of_its_own() {
         let live = publication("live-symas").unwrap();
@@ -375,7 +375,7 @@ mod tests {
         assert!((of("intel-p4800x") - 911.1 / 860.99).abs() < 1e-9);
     }
 
-    /// What does not depend on the drive has its error next to it whether or not we agree.
+    /// Values that do not depend on the drive must show their error even if the claim holds.
     #[test]
     fn bytes_and_blocks_per_record_are_compared_outright() {
         let parsed = FILES.iter().map(|text| toml::from_str::<Publication>(text).unwrap());

@@ -1,6 +1,6 @@
 //! Differences between two runs: hosts, storages, stacks and jobs.
 //!
-//! Invariant: every difference has a word that accepts it, except jobs.
+//! Invariant: `compare --accept` has a word for every difference except jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::groups::Group;
 pub struct Mismatch {
     /// What differs: `host kernel`, `stack ssd: mount options`, `reads on ssd: durability`.
     pub what: String,
-    /// The word that accepts it; none for jobs.
+    /// The word that accepts it; `None` for jobs.
     pub word: Option<String>,
     /// Value of the first side.
     pub first: String,
@@ -26,7 +26,7 @@ pub struct Mismatch {
 const NOT_HOST: [&str; 3] = ["Crosspoint", "Build", "Load at start"];
 /// Kernel names of devices change from boot to boot.
 const NOT_STORAGE: [&str; 1] = ["Device"];
-/// Parts of a stack that are names for people, or a place that its facts describe.
+/// Keys of a stack that are names for people, or a path that its facts describe.
 const NOT_STACK: [&str; 4] = ["name", "title", "identity", "directory"];
 
 /// A word for the command line: `Online CPUs` is `online-cpus`.
@@ -100,7 +100,7 @@ fn note(found: &mut Vec<Mismatch>, place: &str, (name, first, second): (&str, &s
     }
 }
 
-/// Differences that are only remarked: builds, kernel names of devices.
+/// Differences that do not prevent a comparison: builds, kernel names of devices.
 #[must_use]
 pub fn remarks(first: &Run, second: &Run) -> Vec<String> {
     let mut found = Vec::new();
@@ -120,7 +120,7 @@ pub fn remarks(first: &Run, second: &Run) -> Vec<String> {
     found
 }
 
-/// Engine and times of a group's experiment, which are not parameters.
+/// Adds engine and durations of a group's experiment, which are not parameters.
 fn spans(group: &Group<'_>, all: &mut BTreeMap<String, String>) {
     all.insert("engine".into(), group.first.engine.clone());
     let mut experiments = group.run.study.experiment.iter();

@@ -17,7 +17,7 @@ use crate::groups::{Group, Ops, groups, is_sql};
 
 /// Parameters that can be an axis, most informative first.
 pub const AXES: [&str; 4] = ["memory", "buffer_pool", "clients", "queue_depth"];
-/// Values that make one.
+/// Minimum number of values for a chart.
 const VALUES_MIN: usize = 3;
 
 /// Kind of axis.
@@ -32,7 +32,7 @@ pub enum AxisKind {
 }
 
 impl AxisKind {
-    /// In words.
+    /// Title of the axis.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl AxisKind {
     }
 }
 
-/// One picture.
+/// One chart.
 #[derive(Debug)]
 pub struct Panel {
     /// Name of the experiment.
@@ -54,7 +54,7 @@ pub struct Panel {
     pub ops: Ops,
     /// The axis.
     pub axis: AxisKind,
-    /// A line a stack, in the order of the study.
+    /// One line per stack, in the order of the study.
     pub lines: Vec<ScalingLine>,
 }
 
@@ -65,7 +65,7 @@ pub struct ScalingLine {
     pub stack: String,
     /// Source of the values.
     pub source: Source,
-    /// `(place, operations a second)`, in order of rising place.
+    /// `(x, operations per second)`, sorted by x.
     pub points: Vec<(f64, Estimate)>,
 }
 
@@ -100,7 +100,7 @@ fn values(groups: &[&Group<'_>], axis: &str) -> usize {
     values.len()
 }
 
-/// Metrics of these groups, one panel each.
+/// Operation classes of these groups; one chart each.
 fn counted(groups: &[&Group<'_>]) -> Vec<Ops> {
     let there = |ops: &Ops| groups.iter().any(|group| group.classes().contains(ops));
     let wanted = match groups.first() {
@@ -113,7 +113,7 @@ fn counted(groups: &[&Group<'_>]) -> Vec<Ops> {
     wanted.into_iter().filter(there).collect()
 }
 
-/// Parameters that the points of a line share, besides the stack.
+/// Parameters that all points of a line share, without the stack.
 type Rest = BTreeMap<String, String>;
 
 fn panel(groups: &[&Group<'_>], axis: &'static str, ops: Ops) -> Option<Panel> {
@@ -140,7 +140,7 @@ fn panel(groups: &[&Group<'_>], axis: &'static str, ops: Ops) -> Option<Panel> {
     for (rest, line) in &lines {
         *points.entry(rest).or_default() += line.points.len();
     }
-    // Of equal ones the last: the most clients, the strictest durability.
+    // Of equally long lines the last: the most clients, the strictest durability.
     let rest = lines.iter().map(|(rest, _)| rest).max_by_key(|rest| points[rest])?.clone();
     let chosen = lines.into_iter().filter(|(other, _)| *other == rest);
     let mut lines: Vec<ScalingLine> = chosen.map(|(_, line)| line).collect();
@@ -173,9 +173,9 @@ fn kind_of(groups: &[&Group<'_>], axis: &str) -> AxisKind {
 /// The server's setting of its pool, bytes.
 const POOL_SETTING: &str = "innodb_buffer_pool_size";
 
-/// Data size over the buffer pool that the server reported. Servers have a minimum pool, so a small share of
-/// small tables is larger than requested. The table size follows from the trial with the smallest pool for
-/// its share.
+/// Data size over the buffer pool that the server reported. Servers have a minimum pool size, so a small
+/// share of small tables is larger than requested. The table size follows from the trial with the smallest
+/// pool for its share.
 fn data_over_pool(group: &Group<'_>, all: &[&Group<'_>]) -> Option<f64> {
     let pool = |group: &Group<'_>| {
         let text = group.first.result.settings.get(POOL_SETTING)?;
@@ -235,7 +235,7 @@ mod tests {
         assert!(of("[1, 2]").is_empty(), "two points are no line");
     }
 
-    /// A pool that is twice what was asked for gains half as much, and was called 3 %.
+    /// A buffer pool that the server enlarged must be plotted at its real share.
     #[test]
     fn a_pool_that_could_not_be_as_small_stands_where_it_was() {
         let study = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"a\"\ndevice = \"file\"\n\

@@ -32,7 +32,7 @@ fn shape_of_trial(record: &StackRecord, study: &Study, trial: &Trial) -> Option<
     shape_of(job, host, fresh)
 }
 
-/// Expected error of the prediction of `metric` (as in figures) by a trial on the stack of `record`.
+/// Expected error of the prediction of `metric` (named as in `figures`) by a trial on the stack of `record`.
 #[must_use]
 pub fn worth_of(
     record: &StackRecord,

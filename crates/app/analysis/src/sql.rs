@@ -12,10 +12,10 @@ use workload::OpClass;
 
 use crate::groups::{Group, Ops, is_sql};
 
-/// A figure to be: operations, metric, unit, value.
+/// Fields of a figure: operations, metric, unit, value.
 pub type Made = (&'static str, &'static str, &'static str, Estimate);
 
-/// Sums of a server with their units.
+/// Counters of a server with their units.
 const TOTALS: [(&str, &str); 13] = [
     ("buffer_pool_hit_ratio", "%"),
     ("buffer_pool_requests", "pages"),
@@ -70,7 +70,7 @@ pub fn sql_figures(group: &Group<'_>) -> Vec<Made> {
     out
 }
 
-/// Time that a racer took; `None` if it did not race or finish.
+/// Time that a racer took; `None` if it did not race or did not finish.
 fn race_time(trial: &TrialRecord) -> Option<f64> {
     let raced = trial.point.contains_key("race") && trial.outcome == TrialOutcome::Complete;
     let done = trial.result.recording.total(Some(OpClass::Transaction)).counts.ops;
@@ -89,13 +89,13 @@ fn what(trial: &TrialRecord) -> (&str, &Point) {
 pub struct Race<'a> {
     /// The experiment and its point.
     what: (&'a str, &'a Point),
-    /// Transactions of each.
+    /// Transactions of each client.
     pub transactions: f64,
     /// Stacks in the order of the plan, with the seconds of each repetition.
     pub racers: IndexMap<&'a str, Vec<f64>>,
 }
 
-/// Whether a racer began together with all racers of its race in this run; assumed in older runs.
+/// Whether a racer started together with all racers of its race in this run; assumed in older runs.
 fn raced_with_all(run: &Run, trial: &TrialRecord) -> bool {
     let of =
         |other: &&TrialRecord| what(other) == what(trial) && other.repetition == trial.repetition;

@@ -12,9 +12,9 @@ use crate::figure::Figure;
 /// The values of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cells {
-    /// Words.
+    /// A text column.
     Text(Vec<Option<String>>),
-    /// Numbers with decimals.
+    /// A numeric column.
     Number(Vec<Option<f64>>),
     /// Integers.
     Count(Vec<Option<u64>>),
@@ -146,7 +146,7 @@ pub fn series_table(runs: &[Run]) -> Table {
         for interval in intervals {
             for class in &classes {
                 let tally = &interval.tallies[*class];
-                // A stall is a row, too; drain rows only if something completed.
+                // An interval without completions is a row; drain intervals only if something completed.
                 if interval.phase == Phase::Drain && tally.counts == stats::Counts::default() {
                     continue;
                 }
@@ -158,7 +158,7 @@ pub fn series_table(runs: &[Run]) -> Table {
     let counts = |row: &Interval<'_>| row.interval.tallies[row.class].counts;
     let micros = |nanoseconds: f64| nanoseconds / 1e3;
     let percentile = |row: &Interval<'_>, percent: f64| {
-        // As of every percentile: ten samples beyond it, or none.
+        // As for every percentile: only with ten samples beyond it.
         let beyond = row.times.len() as f64 * (1.0 - percent / 100.0);
         (beyond >= 10.0).then(|| micros(row.times.value_at_percentile(percent) as f64))
     };
@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    /// What a notebook adds up must be what was done.
+    /// Sums over exported intervals and bins must equal the operations of the run.
     #[test]
     fn intervals_and_bins_hold_every_operation_once() {
         let runs = [run()];
@@ -283,7 +283,7 @@ mod tests {
         assert!(known.len() > 5 && known.iter().all(|one| (one - 100.0).abs() < 0.2), "{p50:?}");
     }
 
-    /// Without a row for a stall, what is left looks as fast as ever.
+    /// A stall without a row would make the rest look steady.
     #[test]
     fn an_interval_without_operations_is_a_row() {
         let mut stalled = run();

@@ -1,4 +1,4 @@
-//! Runs for the tests of this crate: of any study, every operation of one time.
+//! Runs of any study for the tests of this crate; every operation takes the same time.
 
 use std::path::PathBuf;
 

@@ -23,7 +23,7 @@ pub enum Part {
     RunQueue,
     /// Waiting for a lock or a condition.
     Locks,
-    /// The host's path of a prediction: submission, interrupt, wake-up.
+    /// Host I/O path of a prediction: submission, interrupt, wake-up.
     HostPath,
     /// The drive's reads.
     DriveReads,
@@ -31,7 +31,7 @@ pub enum Part {
     DriveWrites,
     /// Its flushes.
     DriveFlushes,
-    /// The drive.
+    /// Time in the drive.
     Drive,
     /// A drive with the layers above it: guest, fabric, cache, array.
     DriveAndLayers,
@@ -41,24 +41,24 @@ pub enum Part {
     Changes,
     /// The commit.
     Commit,
-    /// RocksDB reads a block that its cache does not have: from the drive, or from the page cache.
+    /// RocksDB: reads of blocks missing from its block cache, from the drive or the page cache.
     BlockReads,
-    /// Block reads less the drive's time.
+    /// Block reads without the drive's time.
     BlockReadsBesides,
-    /// It writes its write-ahead log, and flushes it where that is promised.
+    /// RocksDB: writing the WAL, including the flush if durability requires it.
     Log,
     /// It writes its memtable.
     Memtable,
     /// It holds writers up until flushes and compactions have caught up.
     Stalls,
-    /// A writer waits for the one that writes and flushes the log for its group.
+    /// RocksDB: waiting for the group leader that writes and flushes the WAL.
     OtherWriters,
-    /// Time that was not counted.
+    /// Remainder that was not counted.
     Rest,
 }
 
 impl Part {
-    /// In words.
+    /// Label.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -86,14 +86,14 @@ impl Part {
         }
     }
 
-    /// Whether the drive accounts for it.
+    /// Whether it is time in the drive.
     #[must_use]
     pub const fn is_drive(self) -> bool {
         matches!(self, Self::DriveReads | Self::DriveWrites | Self::DriveFlushes | Self::Drive)
     }
 }
 
-/// Parts of the names of profiles that are more than a drive.
+/// Substrings in the names of profiles that consist of more than a drive.
 const LAYERS: [&str; 4] = ["-in-", "-over-", "cas-", "raid"];
 
 /// An operation's time in parts.
@@ -101,12 +101,12 @@ const LAYERS: [&str; 4] = ["-in-", "-over-", "cas-", "raid"];
 pub struct TimeParts {
     /// Mean time of an operation.
     pub whole: Nanos,
-    /// In order; they sum to it.
+    /// Parts in the order of the I/O path; they sum to the whole.
     pub parts: Vec<(Part, Nanos)>,
 }
 
 impl TimeParts {
-    /// Share of the drive; none where that is not counted apart.
+    /// Share of the drive; `None` if it is not counted separately.
     #[must_use]
     pub fn drive_share(&self) -> Option<f64> {
         let drive = self.parts.iter().filter(|(part, _)| part.is_drive());
@@ -115,8 +115,8 @@ impl TimeParts {
         counted.then(|| sum / self.whole.get().max(1) as f64)
     }
 
-    /// The largest part and its share, the drive's parts combined; `None` if it was not counted. The rest,
-    /// and waiting for another writer, do not count.
+    /// The largest part and its share, the drive's parts combined; `None` if nothing was counted. The
+    /// remainder and waits for another writer do not count.
     #[must_use]
     pub fn main_part(&self) -> Option<(Part, f64)> {
         let share = |time: Nanos| time.get() as f64 / self.whole.get().max(1) as f64;
@@ -128,7 +128,7 @@ impl TimeParts {
         all.max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// Of counted parts, with the rest.
+    /// Builds the counted parts and the remainder.
     fn of(whole: Nanos, counted: Vec<(Part, u64)>) -> Option<Self> {
         let sum = counted.iter().try_fold(0u64, |sum, (_, time)| sum.checked_add(*time))?;
         let rest = whole.get().checked_sub(sum)?;
@@ -195,7 +195,7 @@ fn simulated(group: &Group<'_>, whole: Nanos) -> Option<TimeParts> {
     TimeParts::of(whole, counted.map(|(part, time)| (part, time as u64)).to_vec())
 }
 
-/// Operations from an interval on, at least 1.
+/// Operations from interval `from` on, at least 1.
 fn operations(result: &TrialResult, from: usize) -> u64 {
     let counting = result.recording.intervals.iter().skip(from);
     counting.map(|interval| interval.counts().ops).sum::<u64>().max(1)
@@ -257,7 +257,7 @@ const WRITE_STEPS: [(&str, Part); 4] = [
     ("put_wait_time", Part::OtherWriters),
 ];
 
-/// An operation of RocksDB by the steps that it timed.
+/// A RocksDB operation by the steps that its perf context timed.
 fn rocksdb_steps(group: &Group<'_>, (whole, ops): (Nanos, Ops)) -> Option<TimeParts> {
     // A read-modify-write is more than RocksDB's timed write.
     let workload = group.first.point.get("workload").map(String::as_str);
@@ -314,8 +314,8 @@ fn statements(group: &Group<'_>, whole: Nanos) -> Option<TimeParts> {
 mod tests {
     use super::*;
 
-    /// A live drive counts from the end of the first interval on: over all operations its share would come
-    /// out too small, by a tenth here and by half in a trial of two intervals.
+    /// A live drive counts from the end of the first interval on. Dividing by all operations would make its
+    /// share too small, by half in a trial of two intervals.
     #[test]
     fn a_live_drive_is_taken_per_operation_of_the_time_in_which_it_counted() {
         let study = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"model:samsung-pm9a3\"\n\
@@ -333,7 +333,8 @@ mod tests {
         assert!((parts.drive_share().unwrap() - 0.5).abs() < 1e-3, "{parts:?}");
     }
 
-    /// RocksDB times few operations: when those took longer than the mean of all, their steps exceeded it.
+    /// RocksDB times a sample of operations: if those took longer than the mean, their steps would exceed the
+    /// whole.
     #[test]
     fn steps_of_rocksdb_are_shares_of_what_it_timed() {
         let study = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
@@ -361,7 +362,7 @@ mod tests {
         assert_eq!(sum, found.whole.get());
     }
 
-    /// A client that waits for its log would be called CPU-bound, or the other way round.
+    /// A client that waits for its log must not be called CPU-bound, or the reverse.
     #[test]
     fn a_simulated_operation_is_split_as_its_clients_spent_their_time() {
         let study = "schema = 2\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"model:samsung-pm9a3\"\n\

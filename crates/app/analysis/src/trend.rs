@@ -10,9 +10,9 @@ use study::Source;
 use crate::figure::Figure;
 use crate::figures::figures;
 
-/// Metrics that are followed: the rate, and its slow end.
+/// Metrics with a trend: rates and tail latency.
 const FOLLOWED: [&str; 4] = ["tx_rate", "ops_rate", "iops", "latency_p99"];
-/// Fewest runs of a line.
+/// Minimum number of runs for a trend line.
 const RUNS_MIN: usize = 2;
 
 /// A figure over runs.
@@ -28,7 +28,7 @@ pub struct Trend {
     pub unit: String,
     /// Its source.
     pub source: Source,
-    /// By run, the first that began first.
+    /// One point per run, oldest first.
     pub points: Vec<TrendPoint>,
 }
 
@@ -46,7 +46,7 @@ pub struct TrendPoint {
 }
 
 impl Trend {
-    /// The last over the first.
+    /// The last value over the first.
     #[must_use]
     pub fn change(&self) -> f64 {
         match self.points.as_slice() {
@@ -116,7 +116,7 @@ mod tests {
         run
     }
 
-    /// A line through another job, or through another drive, shows a change that nobody made.
+    /// A trend line that mixes jobs or drives would show a change that nobody made.
     #[test]
     fn a_line_is_of_one_job_on_one_stack_in_the_order_of_time() {
         let runs = [at("2026-03", 2000, "x"), at("2026-01", 1000, "x"), at("2026-02", 9000, "y")];

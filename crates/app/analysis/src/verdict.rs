@@ -50,7 +50,7 @@ pub struct Judged {
     pub why: String,
 }
 
-/// Where a number lies that is not judged.
+/// Where a value without a verdict lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Lies {
@@ -69,7 +69,7 @@ pub struct RunStack {
     pub identity: Option<String>,
     /// Its title, for people.
     pub title: String,
-    /// Its drive's time ran this many times slower.
+    /// Time scale of the drive: it ran this many times slower.
     pub time_scale: u32,
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn is_drive(wanted: &[String], stack: Option<&RunStack>) -> bool {
     identity.is_some_and(|identity| wanted.contains(identity))
 }
 
-/// Our number.
+/// One of our numbers.
 struct Number {
     value: f64,
     interval: Option<(f64, f64)>,

@@ -11,7 +11,7 @@ use stats::CounterSample;
 
 use crate::files::bounded_map;
 
-/// Samples of a trial: one every 4.3 s of a day.
+/// Maximum number of samples of a trial: one per 4.3 s over a day.
 const SAMPLES_MAX: usize = 20_000;
 /// Limit on values in all samples while reading.
 const VALUES_MAX: usize = 1_000_000;
@@ -95,7 +95,7 @@ mod tests {
         (0..count).map(sample).collect()
     }
 
-    /// A day of samples made a trial that could not be read again.
+    /// A day of counter samples must not make a trial too large to be read again.
     #[test]
     fn long_trials_keep_evenly_spread_samples_with_the_first_and_the_last() {
         for count in [1, 2, 19_999, 20_000, 20_001, 345_600] {

@@ -26,8 +26,8 @@ use crate::texts::{
 /// Version of the run-folder format that is written and read.
 pub const FORMAT: u32 = 1;
 
-/// Total that holds the number of racers that began together. Racers of one race that were recorded apart,
-/// after a kill, did not race.
+/// Counter name for the number of racers that started together. Racers that were recorded separately after a
+/// kill did not race.
 pub const RACERS: &str = "racers";
 
 /// `run.json`.
@@ -62,7 +62,7 @@ pub struct RunHeader {
 pub struct StackRecord {
     /// Name in figures.
     pub name: String,
-    /// For people.
+    /// Title shown to users.
     pub title: String,
     /// `file`, `model:NAME` or a path.
     pub device: String,
@@ -81,7 +81,7 @@ pub struct StackRecord {
     /// Host times in the order of `sim::HostModel::times`; empty in older runs and for real stacks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_times: Vec<Nanos>,
-    /// Its cores, and whether they are of two hardware threads.
+    /// Cores, and whether they are hardware threads of shared cores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_cores: Option<(u32, bool)>,
     /// Published figures of similar jobs with the model's errors; empty in older runs and for real stacks.
@@ -96,7 +96,7 @@ pub struct StackRecord {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TrialOutcome {
-    /// As planned.
+    /// All planned trials are present.
     #[default]
     Complete,
     /// Stopped by the user; complete intervals are kept, and `--resume` repeats the trial.
@@ -120,13 +120,13 @@ pub struct TrialRecord {
     pub engine: String,
     /// Source of its figures.
     pub source: Source,
-    /// Parameters that every job of its kind has, and other non-default parameters.
+    /// Parameters that every job of this kind has, and other non-default ones.
     pub point: BTreeMap<String, String>,
     /// Parameters that have their default; empty in older records.
     pub defaults: BTreeMap<String, String>,
     /// Hash of its job ([`study::Trial::job_hash`]); empty in older records.
     pub job: String,
-    /// From 1.
+    /// Repetition, from 1.
     pub repetition: u32,
     /// How it ended.
     pub outcome: TrialOutcome,
@@ -151,7 +151,7 @@ impl TrialRecord {
     }
 }
 
-/// Parameters by the names that they have now.
+/// Maps parameters of earlier formats to their current names.
 fn renamed(parameters: BTreeMap<String, String>) -> BTreeMap<String, String> {
     let now = |(name, value): (String, String)| (study::parameter(&name).to_owned(), value);
     parameters.into_iter().map(now).collect()
@@ -312,7 +312,7 @@ impl TrialDocument {
         }
     }
 
-    /// Refuses texts that no trial is written with.
+    /// Rejects texts longer than a writer produces.
     fn check_texts(&self) -> Result<(), String> {
         let mut texts = self.notes.iter().chain(self.failure.iter()).chain([&self.path]);
         let notes: usize = self.notes.iter().map(|note| note.len() + NOTE).sum();
@@ -322,10 +322,10 @@ impl TrialDocument {
         Ok(())
     }
 
-    /// The trial, its histograms still missing.
+    /// Converts to a trial without its histograms.
     ///
     /// # Errors
-    /// The word that is not known.
+    /// An unknown word; returns that word.
     pub fn into_record(self, slug: String) -> Result<TrialRecord, String> {
         self.check_texts()?;
         let missed_arrivals = self.missed_arrivals;
@@ -391,7 +391,7 @@ impl TrialDocument {
     }
 }
 
-/// Whether sums over all counts fit their type, with room.
+/// Whether sums over all counters fit their types with headroom.
 fn are_countable(recording: &Recording, usage: Option<Usage>) -> bool {
     let intervals = recording.intervals.iter().flat_map(|one| one.tallies.iter());
     let each = intervals.map(|(_, tally)| tally.counts);

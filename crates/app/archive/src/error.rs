@@ -11,7 +11,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ArchiveError {
-    /// The system failed.
+    /// An I/O error of the operating system.
     #[error("cannot {action} {path}: {source}")]
     Io {
         /// The action.
@@ -31,7 +31,7 @@ pub enum ArchiveError {
         path: PathBuf,
         /// Format found.
         found: u32,
-        /// Format that is read.
+        /// The newest format that this version reads.
         known: u32,
     },
     /// A file is damaged.

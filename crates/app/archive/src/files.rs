@@ -20,7 +20,7 @@ pub(crate) const TRIALS: &str = "trials";
 pub(crate) const ASIDE: &str = "aside";
 /// Header; a folder with this file is a run.
 pub(crate) const HEADER: &str = "run.json";
-/// The study, resolved.
+/// The resolved study.
 pub(crate) const STUDY: &str = "study.toml";
 /// The study as given.
 pub(crate) const ORIGINAL: &str = "study.original.toml";
@@ -28,15 +28,15 @@ pub(crate) const ORIGINAL: &str = "study.original.toml";
 pub(crate) const SUMS: &str = "sums.txt";
 /// Locked by the writer.
 pub(crate) const LOCK: &str = ".lock";
-/// Of a trial: all but its histograms.
+/// Document of a trial, without histograms.
 pub(crate) const TRIAL: &str = "trial.json";
-/// Of a trial: its histograms.
+/// Histograms of a trial.
 pub(crate) const LOG: &str = "latency.hlog";
 /// Prefix of trial folders that are being written.
 pub(crate) const UNFINISHED: &str = ".writing-";
 /// Prefix of trial folders that are being set aside.
 pub(crate) const SETTING_ASIDE: &str = ".leaving-";
-/// Prefix of blocks that held wrong data.
+/// File name prefix of blocks that held wrong data.
 const EVIDENCE: &str = "evidence-";
 
 /// Whether a run folder can have a top-level entry of this name that is part of the run.
@@ -106,10 +106,10 @@ pub(crate) struct RunFile {
 }
 
 impl RunFile {
-    /// Opens a file that must be as `expected`, where that is known.
+    /// Opens a file, checked against `expected` if that is known.
     ///
     /// # Errors
-    /// [`ArchiveError::Damaged`] when it is longer than `limit` or than expected, or not a regular file.
+    /// [`ArchiveError::Damaged`] if it is longer than `limit` or than expected, or not a regular file.
     pub fn open(
         path: &Path,
         limit: SizeLimit,
@@ -137,10 +137,10 @@ impl RunFile {
         Ok(Self { path: path.to_owned(), reader: BufReader::new(checked), expected })
     }
 
-    /// Everything in it.
+    /// Reads the whole file.
     ///
     /// # Errors
-    /// [`ArchiveError::Damaged`].
+    /// [`ArchiveError::Damaged`] if size or checksum differ.
     pub fn bytes(mut self) -> Result<Vec<u8>, ArchiveError> {
         let mut bytes = Vec::new();
         self.reader.read_to_end(&mut bytes).map_err(|error| self.damaged(error))?;
@@ -159,7 +159,7 @@ impl RunFile {
         Ok(value)
     }
 
-    /// To read in parts, before [`RunFile::finish`].
+    /// Reader for reading in parts, before [`RunFile::finish`].
     pub const fn reader(&mut self) -> &mut impl BufRead {
         &mut self.reader
     }
@@ -210,7 +210,7 @@ impl Read for Checked {
     }
 }
 
-/// Values of a JSON document, at most: one for each comma, and one for each list and object.
+/// Upper bound of the values in a JSON document: one per comma, list and object.
 pub(crate) fn values(text: &[u8]) -> u64 {
     text.iter().filter(|byte| b",[{".contains(byte)).count() as u64
 }
@@ -218,7 +218,7 @@ pub(crate) fn values(text: &[u8]) -> u64 {
 /// Maximum entries of a map in a trial; a server has about 1,000 settings.
 const ENTRIES_MAX: usize = 10_000;
 
-/// Size of a map entry besides its key.
+/// Size of a map entry without its key.
 pub(crate) trait Length {
     /// Bytes of text.
     fn length(&self) -> usize {

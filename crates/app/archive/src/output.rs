@@ -73,7 +73,7 @@ impl std::fmt::Display for Refusal {
 }
 
 impl Refusal {
-    /// The help text.
+    /// The help text: what to do next.
     #[must_use]
     pub fn next(self) -> &'static str {
         match self {
@@ -90,21 +90,21 @@ impl Refusal {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OutputError {
-    /// It must not be written.
+    /// An existing file must not be replaced.
     #[error("refusing to write {path}: {reason}")]
     Refused {
-        /// As the user named it.
+        /// Path as given by the user.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: Refusal,
     },
     /// Another user could swap the file in its directory.
     #[error(transparent)]
     Directory(#[from] StackError),
-    /// The system failed.
+    /// An I/O error of the operating system.
     #[error("cannot write {path}: {source}")]
     Io {
-        /// As the user named it.
+        /// Path as given by the user.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -114,7 +114,7 @@ pub enum OutputError {
 /// A result that is being written next to its final name, and renamed by [`OutputFile::commit`].
 #[derive(Debug)]
 pub struct OutputFile {
-    /// In a directory without links and `..` that no other user can swap.
+    /// Path without links and `..`, in a directory that no other user can replace.
     path: PathBuf,
     temporary: PathBuf,
     policy: OverwritePolicy,
@@ -125,7 +125,8 @@ impl OutputFile {
     /// Starts a result at `path`; `inputs` are files that the command reads.
     ///
     /// # Errors
-    /// [`OutputError`], except [`Refusal::Exists`], which `commit` decides: equal content replaces nothing.
+    /// [`OutputError`], except [`Refusal::Exists`]: `commit` decides that, because equal content replaces
+    /// nothing.
     pub fn create(
         path: &Path,
         policy: OverwritePolicy,
@@ -213,7 +214,7 @@ impl OutputFile {
     }
 }
 
-/// Accepts only the bytes that its reader gives.
+/// A writer that accepts only the bytes that its reader returns.
 #[derive(Debug)]
 pub struct Expected<R>(pub R);
 
@@ -272,7 +273,7 @@ fn refused(path: &Path, reason: Refusal) -> OutputError {
 
 /// Destination of a result.
 struct Target {
-    /// Without links and `..`.
+    /// Path without links and `..`.
     path: PathBuf,
     /// The existing regular file.
     old: Option<Metadata>,
@@ -412,7 +413,7 @@ pub fn keep_edited(path: &Path) -> Result<Option<PathBuf>, OutputError> {
 /// Renames to an unused name.
 fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // A file system without this flag.
+        // The file system does not support this flag.
         Err(rustix::io::Errno::INVAL) if fs::symlink_metadata(to).is_err() => fs::rename(from, to),
         Err(rustix::io::Errno::INVAL) => Err(io::ErrorKind::AlreadyExists.into()),
         other => other.map_err(io::Error::from),
@@ -496,7 +497,7 @@ mod tests {
         }
     }
 
-    /// A user's notes in a page, or a page of his own, were replaced.
+    /// A page that a user edited, or a file of the user's own, must not be replaced.
     #[test]
     fn only_an_unedited_result_is_replaced_and_no_neighbour() {
         let dir = tempfile::tempdir().unwrap();
@@ -519,7 +520,7 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "no temporary file is left");
     }
 
-    /// `--force` wrote through links, onto devices and over the run that was read.
+    /// `--force` must not write through links, onto devices or over the run that is being read.
     #[test]
     fn force_reaches_regular_files_only_and_no_run() {
         let dir = tempfile::tempdir().unwrap();

@@ -74,7 +74,7 @@ impl Run {
             return Err(ArchiveError::damaged(&dir, "it is missing, with all trials"));
         }
         let names = names_in(&dir)?;
-        // A trial that ended since is in the list now.
+        // A trial that ended in the meantime is in the list now.
         let listed = sums.as_ref().map(Sums::trials);
         let is_new =
             |name: &String| listed.as_ref().is_some_and(|listed| !listed.contains(name.as_str()));
@@ -96,7 +96,7 @@ impl Run {
             }
         }
         for slug in sums.iter().flat_map(Sums::trials).filter(|slug| !names.contains(*slug)) {
-            // It may have been renamed since, unless a kill prevented that.
+            // A running trial may have been renamed in the meantime, unless a kill prevented that.
             let hidden =
                 [UNFINISHED, SETTING_ASIDE].map(|prefix| dir.join(format!("{prefix}{slug}")));
             let explained = hidden[0].is_dir() || hidden[1].join(TRIAL).exists();
@@ -337,7 +337,8 @@ mod tests {
         assert_eq!(read.result.notes, made.result.notes);
     }
 
-    /// An old run would compare with no new one: the hash of its jobs was made of the names of schema 1.
+    /// Old runs must stay comparable with new ones: job hashes must not depend on the parameter names of
+    /// schema 1.
     #[test]
     fn jobs_of_a_run_of_schema_1_have_the_hashes_of_now() {
         let dir = tempfile::tempdir().unwrap();
@@ -359,7 +360,7 @@ mod tests {
         assert_eq!(old.trials[1].job, "", "a run that never said has none");
     }
 
-    /// A truncated archive must never become figures.
+    /// Damage in a truncated record must not become figures.
     #[test]
     fn a_record_goes_through_a_line() {
         let before = trial(1);
@@ -375,7 +376,7 @@ mod tests {
         assert!(from_line(&line[..line.len() / 2]).is_err());
     }
 
-    /// A run of before limits were kept apart must say what limited it as it did.
+    /// A run stored before limits were separate must still report the same limit.
     #[test]
     fn limits_that_were_notes_are_limits() {
         let said = [
@@ -391,7 +392,7 @@ mod tests {
         assert_eq!(read.said().count(), 3, "each is reported once");
     }
 
-    /// Who may put a link into a run must not have a server read for him what he may not.
+    /// A link planted in a run must not make a server read files that the author of the link cannot read.
     #[test]
     fn a_link_in_a_run_is_not_followed() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,10 +1,9 @@
 //! The journal of a running trial, synced every few seconds.
 //!
-//! One line per piece, each a complete record; the first identifies the trial. A trial that ends normally
-//! takes its pieces back and removes the file; after a kill they are what is left. Invariants: at most
-//! [`WRITE_EVERY`], two seconds of a client and one sync are lost; a line has only intervals that every
-//! client has ended, so the remains are a complete prefix; memory holds what was recorded since the last
-//! line.
+//! One complete record per line; the first identifies the trial. A trial that ends normally reads its records
+//! back and removes the file; after a kill they are what is left. Invariants: a kill loses at most
+//! [`WRITE_EVERY`] plus two seconds of a client and one sync; a line has only intervals that every client has
+//! ended, so the file is a complete prefix; memory holds only what was recorded since the last line.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -75,11 +74,10 @@ impl Pending {
 #[derive(Debug)]
 struct Lines {
     file: File,
-    /// Offset at which this keeper's lines begin.
+    /// Offset of this writer's first line.
     begun: u64,
-    /// Bytes of its complete lines.
+    /// Length of its complete lines, bytes.
     whole: u64,
-    /// Lines written.
     written: u32,
 }
 
@@ -113,7 +111,7 @@ impl Keeper {
 }
 
 impl observe::Keep for Keeper {
-    // The thread listens until it is notified to stop.
+    // The thread runs until it receives a stop message.
     fn expect(&self, clients: u32) {
         let _ = self.words.send(Word::Expect(clients));
     }
@@ -131,7 +129,7 @@ impl observe::Keep for Keeper {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let joined = thread.map(JoinHandle::join).and_then(Result::ok);
         let (mut lines, rest) = joined.ok_or("its thread has ended")?;
-        // Through the descriptor: whatever its name leads to by now.
+        // Reads through the descriptor: the name may refer to another file by now.
         let mut whole = lines.read_back()?;
         whole.merge(&rest);
         Ok(whole)
@@ -163,7 +161,7 @@ fn write_pieces(
             if !whole.intervals.is_empty() && write(&whole).is_err() {
                 pending.recording.merge(&whole);
             }
-            // There may be space again by then, or the last client has caught up.
+            // By then there may be free space again, or the last client may have caught up.
             due = (!pending.recording.intervals.is_empty()).then(|| Instant::now() + every);
         }
         if ended {
@@ -184,7 +182,7 @@ impl Lines {
         Ok(())
     }
 
-    /// All that was written.
+    /// Reads back everything that was written.
     fn read_back(&mut self) -> Result<Recording, String> {
         let sought = self.file.seek(SeekFrom::Start(self.begun));
         sought.map_err(|error| format!("the journal of the trial cannot be read back: {error}"))?;
@@ -217,7 +215,7 @@ struct JournalLines<R> {
 }
 
 impl<R: BufRead> JournalLines<R> {
-    /// The next line; none at the end, and where the rest is not text or too long.
+    /// The next line; `None` at the end, or if the rest is not text or too long.
     fn next_line(&mut self) -> Option<&str> {
         self.line.clear();
         self.reader.by_ref().take(LINE_MAX).read_until(b'\n', &mut self.line).ok()?;
@@ -272,7 +270,7 @@ mod tests {
         recording.intervals.iter().map(|interval| interval.counts().ops).collect()
     }
 
-    /// A full disk under the run folder must cost the trial nothing, and must not hang its end.
+    /// A full disk under the run folder must not cost data or hang the trial's end.
     #[test]
     fn what_cannot_be_written_stays_in_memory_and_is_written_later() {
         let (words, heard) = channel();
@@ -299,8 +297,8 @@ mod tests {
         assert_eq!((ops(&written), ops(&rest)), (vec![1, 2, 3], vec![]));
     }
 
-    /// A line that was cut off by a full disk must not hide those after it; a journal that is taken away must
-    /// not cost what it held.
+    /// A line cut off by a full disk must not hide later lines, and unlinking the journal must not lose its
+    /// records.
     #[test]
     fn a_torn_line_hides_nothing_and_a_name_that_is_gone_costs_nothing() {
         let dir = tempfile::tempdir().unwrap();
@@ -320,7 +318,7 @@ mod tests {
         assert_eq!(ops(&keeper.take_back().unwrap()), [3]);
     }
 
-    /// An interval that half of the clients have handed on would be a rate that nobody had.
+    /// An interval that only half of the clients have ended would be stored as a rate that is too low.
     #[test]
     fn what_is_written_is_what_every_client_has_ended() {
         let mut pending = Pending::default();
@@ -332,7 +330,7 @@ mod tests {
         pending.take(Word::Piece(2, piece(0)));
         assert_eq!(ops(&pending.whole()), [3]);
         assert_eq!(ops(&pending.whole()), [0u64; 0]);
-        // Who has left is waited for no longer.
+        // A client that has left is no longer waited for.
         pending.take(Word::Left(1));
         assert_eq!(ops(&pending.whole()), [0u64; 0]);
         pending.take(Word::Piece(2, piece(1)));
@@ -340,7 +338,7 @@ mod tests {
         assert_eq!((ops(&pending.whole()), ops(&pending.recording)), (vec![4], vec![3]));
     }
 
-    /// Lines that cannot be read again are said to be missing: a trial with a hole is no whole one.
+    /// Unreadable journal lines must be reported: a trial with a gap is incomplete.
     #[test]
     fn a_journal_that_was_changed_is_an_error() {
         let dir = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use crate::files;
 
 /// Longest result that can be unedited; longer files were not written by this program.
 const SEALED_MAX: u64 = 256 << 20;
-/// Ends a page, picture or manual page: the checksum of all that precedes its line.
+/// Last line of a page, picture or manual page: the checksum of everything before it.
 const SEAL: &str = "crosspoint:crc32 ";
 /// The seal's line is shorter than this, in bytes.
 const SEAL_LINE_MAX: u64 = 64;

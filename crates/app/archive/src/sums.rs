@@ -52,7 +52,8 @@ impl Sums {
         Ok(Self(sums))
     }
 
-    /// The list of a run; none unless its header `promised` one: an unpromised list is unfinished.
+    /// Reads the checksum list of a run; `None` unless the header `promised` one, because a list without that
+    /// is unfinished.
     pub(crate) fn read(run: &Path, promised: bool) -> Result<Option<Self>, ArchiveError> {
         if !promised {
             return Ok(None);
@@ -81,8 +82,8 @@ impl Sums {
         self.0.keys().filter_map(|path| slug(path)).collect()
     }
 
-    /// Replaces the list by that of the remaining files: those of the trials in the folders `kept`, and those
-    /// of no trial.
+    /// Rewrites the list for the remaining files: those of the trials in the folders `kept`, and those
+    /// outside of any trial.
     pub(crate) fn rewrite(
         &self,
         run: &Path,
@@ -128,7 +129,7 @@ mod tests {
         for at in 0..text.len() * 8 {
             let mut bytes = text.clone().into_bytes();
             bytes[at / 8] ^= 1 << (at % 8);
-            // A last line without its end is one that a kill has cut: its file is then without a sum.
+            // A last line without a newline was cut off by a kill; its file then has no checksum.
             let found = Sums::parse(&bytes).map_or(true, |read| read != sums);
             assert!(found, "bit {at}");
         }

@@ -2,7 +2,7 @@
 
 use stats::Limit;
 
-/// Bytes of a point, of any other map, of a note or a failure, and of all notes of a trial.
+/// Size limits in bytes: a point, another map, a note or failure, and all notes of a trial.
 pub(crate) const POINT_MAX: usize = 64 << 10;
 pub(crate) const TEXTS_MAX: usize = 1 << 20;
 pub(crate) const TEXT_MAX: usize = 256 << 10;
@@ -26,7 +26,7 @@ pub(crate) fn shortened(text: &str) -> String {
     text.char_indices().take_while(|(at, _)| *at < TEXT_MAX - 4).map(|(_, one)| one).collect()
 }
 
-/// How notes of such trials began.
+/// Prefix of such notes in earlier formats.
 const THREAD: &str = "the submitting thread, not the device, sets this rate";
 const PROCESSORS: &str = "this host's CPUs, not the device alone, set these latencies";
 

@@ -1,7 +1,6 @@
 //! Writing a run folder.
 //!
-//! Invariant: after `write_trial` returns, the trial survives the end of the system; before, it does not
-//! exist.
+//! Invariant: once `write_trial` returns, the trial survives a system crash; before that it does not exist.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
@@ -21,7 +20,7 @@ use crate::running::{RUNNING, begin, read_running};
 use crate::sums::{self, Sums};
 use crate::{ArchiveError, Run, RunHeader, TrialOutcome, TrialRecord};
 
-/// Intervals and counter samples of a trial whose document is indented.
+/// Maximum number of intervals and counter samples of a trial whose document is indented.
 const INDENTED_MAX: usize = 1000;
 
 /// An open run folder.
@@ -57,7 +56,7 @@ impl RunWriter {
     ) -> Result<Self, ArchiveError> {
         let header = RunHeader { sums: true, ..header.clone() };
         let trials = path.join(TRIALS);
-        // Only what can be read again is written.
+        // Checks that the reader will accept it.
         let fits = SizeLimit::HEADER.fits(&to_json(&header))
             && study::parse(&resolved_text(study), study.engines).is_ok()
             && SizeLimit::STUDY.fits(original.as_bytes());
@@ -76,7 +75,7 @@ impl RunWriter {
             (HEADER.to_owned(), text.as_slice()),
         ];
         sums::add(path, &files)?;
-        // Last, and by renaming: a folder with a run.json is a run.
+        // Written last and by rename: a folder with a run.json is a run.
         replace_header(path, &text)?;
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             sync_directory(parent)?;
@@ -173,7 +172,7 @@ pub struct Reopened {
     path: PathBuf,
     lock: RunLock,
     sums: Option<Sums>,
-    /// Numbers of trials that stay, by folder.
+    /// Numbers of the trials that are kept, by folder.
     kept: BTreeMap<String, u32>,
     /// Folders of unfinished trials.
     unfinished: Vec<PathBuf>,
@@ -182,11 +181,11 @@ pub struct Reopened {
 }
 
 impl Reopened {
-    /// Opens a run folder to resume it; `again`: failed trials run again. `seen` is notified of each trial
-    /// that stays.
+    /// Opens a run folder to resume it; with `again`, failed trials run again. `seen` is called for each
+    /// trial that is kept.
     ///
     /// # Errors
-    /// [`ArchiveError`].
+    /// [`ArchiveError`] if the folder cannot be read or is no run.
     pub fn open(
         path: &Path,
         engines: Engines,
@@ -231,11 +230,11 @@ impl Reopened {
         Ok(Self { header, study, path, lock, sums, kept, unfinished, leaving })
     }
 
-    /// Removes half-written trials and moves partial and damaged ones, and failed ones that run again,
-    /// aside. A run of a version without checksums gets them.
+    /// Removes half-written trials and moves partial, damaged and (if they run again) failed ones aside. Adds
+    /// checksums to a run of a version without them.
     ///
     /// # Errors
-    /// [`ArchiveError`]; the folder can be opened again.
+    /// [`ArchiveError`] if a file cannot be written; the folder can be opened again.
     pub fn write(mut self) -> Result<RunWriter, ArchiveError> {
         let trials = self.path.join(TRIALS);
         for (folder, name) in &mut self.leaving {

@@ -1,4 +1,4 @@
-//! Run folders of every format that was ever written must stay readable, and damage in them be told.
+//! Run folders of every earlier format must stay readable, and damage in them must be detected.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A result that can not be read next year was not worth measuring.
+/// Results of format 1 must stay readable with all trials.
 #[test]
 fn format_1_is_read_with_all_its_trials() {
     let run = Run::read(&fixture("v1"), study::Engines::ANY).unwrap();
@@ -32,11 +32,12 @@ fn format_1_is_read_with_all_its_trials() {
         assert_eq!(total.latency.len(), total.due.ops, "{}", trial.slug);
     }
     assert!(run.trials.iter().any(|trial| trial.result.load.is_some()));
-    // Its errors by kind of job were those of fits as well: they are not carried on.
+    // Format 1 mixed fit errors into the errors by job class, so these are not read.
     assert!(run.header.stacks.iter().all(|stack| stack.checked.is_empty()));
 }
 
-/// Flips, cuts and losses of files in the stored format: each is reported, none is read as figures.
+/// Flipped bits, truncation and missing files in a stored run must each be reported, and none read as
+/// figures.
 #[test]
 fn damage_in_a_stored_run_is_told() {
     let scratch = tempfile::tempdir().unwrap();

@@ -29,7 +29,6 @@ use crate::show::Failure;
 /// The highest rating that a search tries.
 const RATING_MAX: u32 = 10_000;
 
-/// Runs the command.
 pub fn run(arguments: &ActArguments) -> Result<ExitCode, Failure> {
     let test = Test::read(arguments)?;
     test.check_outputs()?;
@@ -219,7 +218,8 @@ impl<'a> Test<'a> {
         }
     }
 
-    /// The highest rating that passes: doubled until one fails, then bisected, with rest between.
+    /// Finds the highest rating that passes: doubles until one fails, then bisects, with idle periods between
+    /// tests.
     fn search(&self, running: &Running) -> Result<ExitCode, Failure> {
         let phase = if self.arguments.phase == PhaseKind::Act { "act" } else { "independent" };
         let start = self.arguments.rating.or_else(|| self.config.rating()).unwrap_or(1);
@@ -307,7 +307,7 @@ fn on_devices(
              the load of each with --rating"
         ));
     }
-    // With a rating only the number of the names counts.
+    // With a rating only the number of device names matters.
     let names: Vec<String> = (1..=given).map(|number| format!("device-{number}")).collect();
     let line = |line: &str| match line.trim_start().starts_with("device-names") {
         true => format!("device-names: {}", names.join(",")),

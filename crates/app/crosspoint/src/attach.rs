@@ -23,7 +23,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Time after which an open file counts as use.
 const PASSING_BY: Duration = Duration::from_secs(1);
 
-/// Runs the command.
 pub fn run(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     match &arguments.model {
         None => list(arguments.json),

@@ -30,11 +30,11 @@ const SUMS: &str = "SHA256SUMS";
 const RUN_FILES: [&str; 4] = ["run.json", "study.toml", "study.original.toml", "sums.txt"];
 /// Prefix of journals of unfinished trials.
 const RUNNING: &str = ".running-";
-/// Bytes of a bundle, unpacked; its files; and the bytes of a name in it, at most.
+/// Limits of a bundle: unpacked bytes, number of files, bytes of a file name.
 const BYTES_MAX: u64 = 1 << 30;
 const FILES_MAX: usize = 100_000;
 const NAME_MAX: u64 = 512;
-/// A bundle unpacks to at most this many times its bytes, and this many more: runs pack 5- to 30-fold.
+/// Maximum compression ratio, and unpacked bytes allowed beyond it; runs compress 5- to 30-fold.
 const RATIO_MAX: u64 = 100;
 const RATIO_FREE: u64 = 16 << 20;
 /// Differences that are listed.
@@ -42,7 +42,7 @@ const LISTED_MAX: usize = 20;
 
 /// A file of a bundle.
 struct Member {
-    /// With the folder of the bundle.
+    /// File name, with the folder of the bundle.
     name: String,
     content: Content,
 }
@@ -86,7 +86,7 @@ impl Content {
 /// Writes the bundle of `run` to `output`, `-` for stdout.
 ///
 /// # Errors
-/// Where the run cannot be read, or the file not be written.
+/// The run cannot be read, or the file cannot be written.
 pub fn make(run: &Path, output: Option<&Path>, force: bool) -> Result<ExitCode, Failure> {
     let default = run.canonicalize().ok();
     let default = default.as_deref().and_then(Path::file_name).unwrap_or_default();
@@ -151,7 +151,7 @@ fn made(run: Run) -> Result<Vec<Member>, Failure> {
     Ok(out)
 }
 
-/// The regular files of a run; of dot files only journals.
+/// Collects the regular files of a run; of the hidden ones only journals.
 fn collect(folder: &Path, below: &str, out: &mut Vec<Member>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -166,7 +166,7 @@ fn collect(folder: &Path, below: &str, out: &mut Vec<Member>) -> io::Result<()> 
         if kind.is_dir() && (whole == "trials" || whole.starts_with("trials/")) {
             collect(&entry.path(), &format!("{whole}/"), out)?;
         } else if kind.is_dir() || !is_of_run(&whole) {
-            // A product of the run or a file next to it.
+            // Skip products of the run and unrelated files.
         } else if kind.is_file() && is_plain(&name) {
             out.push(Member { name: whole, content: Content::File(entry.path()) });
         } else {
@@ -176,7 +176,7 @@ fn collect(folder: &Path, below: &str, out: &mut Vec<Member>) -> io::Result<()> 
     Ok(())
 }
 
-/// Whether a name fits in a list of sums and leads nowhere else.
+/// Whether a name fits in a checksum list and stays inside the folder.
 fn is_plain(name: &str) -> bool {
     !name.is_empty()
         && name != "."
@@ -233,7 +233,7 @@ pub fn check(bundle: &Path) -> Result<ExitCode, Failure> {
 struct Checked {
     folder: String,
     files: usize,
-    /// What differs.
+    /// Files that differ.
     differing: Vec<String>,
 }
 
@@ -277,8 +277,8 @@ fn differences(members: &[Member], folder: &str, scratch: &Path) -> io::Result<V
     Ok(differing)
 }
 
-/// Returns files whose checksum does not match the list, and files that the list omits, invents or names
-/// twice.
+/// Returns the files whose checksum differs from the list, and the files that the list omits, invents or
+/// names twice.
 fn wrong_sums(inside: &BTreeMap<&str, &Content>) -> io::Result<Vec<String>> {
     let Some(list) = inside.get(SUMS) else { return Ok(vec![SUMS.to_owned()]) };
     let mut text = String::new();
@@ -367,7 +367,7 @@ mod tests {
         write_packed(members, File::create(path).unwrap()).unwrap();
     }
 
-    /// Another number in the report, with all sums right: only making it again finds that.
+    /// A changed number in the report with correct checksums must be found by rendering the report again.
     #[test]
     fn a_report_that_is_another_is_found() {
         let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/runs/v1");
@@ -394,7 +394,7 @@ mod tests {
         assert_eq!(found(more), ["index.html: does not belong in a bundle"]);
     }
 
-    /// A bundle that is changed on the way must not pass for the run.
+    /// A bundle that was changed in transit must not pass verification.
     #[test]
     fn what_was_changed_is_found_and_what_leads_outside_refused() {
         let one = Content::Bytes(b"one".to_vec());
@@ -421,12 +421,12 @@ mod tests {
         };
         assert_eq!(write(&["r/a"]), Ok(1));
         assert_eq!(write(&[&format!("r/{}", "a".repeat(200))]), Ok(1), "a long name");
-        // The tar crate itself refuses to write what leads outside.
+        // The tar crate itself refuses to write paths that lead outside.
         assert!(write(&["a"]).is_err(), "no folder");
         assert!(write(&["r/a", "r/a"]).unwrap_err().contains("duplicate"));
         assert_eq!(write(&["r/a", "s/a"]), Ok(2));
         assert!(check_file(&path).is_err_and(|error| error.to_string().contains("outside")));
-        // A second part of the file, which another unpacker would take as well.
+        // A second gzip member, which another unpacker would also extract.
         let mut both = Vec::new();
         write_packed(&[bytes("r/a", b"one")], &mut both).unwrap();
         write_packed(&[bytes("r/a", b"two")], &mut both).unwrap();
@@ -436,7 +436,7 @@ mod tests {
         assert!(unpacked().is_err());
     }
 
-    /// A name whose header claims a gibibyte was allocated before it was read.
+    /// A tar header that claims a name of 1 GiB must not cause an allocation of that size.
     #[test]
     fn a_long_name_is_bounded() {
         let dir = tempfile::tempdir().unwrap();

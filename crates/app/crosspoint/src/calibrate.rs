@@ -17,7 +17,6 @@ use crate::result_file::Output;
 use crate::running::Running;
 use crate::show::Failure;
 
-/// Runs the command.
 pub fn run(directory: &Path, forget: bool, json: bool) -> Result<ExitCode, Failure> {
     let state = state_directory()?;
     let path = file(&state);

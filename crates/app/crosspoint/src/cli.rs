@@ -39,15 +39,13 @@ fn run_help() -> String {
 #[derive(Debug, Parser)]
 #[command(name = "crosspoint", version, after_help = exit::LIST, max_term_width = 100)]
 pub struct Arguments {
-    /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
 }
 
-/// The verbs.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Run a study: measure real stacks, simulate modelled devices, and write a run folder with a report
+    /// Run a study (a set of benchmarks) or a single job on real or modelled storage; write results and a report
     #[command(after_help = run_help())]
     Run(Box<RunArguments>),
     /// Watch a run in progress: rate, latencies, disks, time left; quitting does not stop the run
@@ -170,8 +168,8 @@ pub enum Verb {
     /// latency table and verdict
     #[command(
         after_help = "Example: crosspoint act act_storage.conf --duration 60s --phase both\n\n\
-            Warning: a test with writes destroys all data on the tested devices (those of the file, or of \
-            --device)."
+            Warning: a test that writes destroys all data on the tested devices: those in the file, or given \
+            with --device."
     )]
     Act(ActArguments),
     /// Convert fio job files to studies, and report every unsupported option
@@ -232,7 +230,7 @@ pub enum Verb {
     #[command(
         after_help = "Example: crosspoint exec --on samsung-990-pro --cores 8 -- \\\n             \
             db_bench --benchmarks=fillrandom,readrandom --db=db --use_direct_reads\n\n\
-            Needs no root. If the command forks, maps a file for writing, or waits for files with poll,\n\
+            Does not require root. If the command forks, maps a file for writing, or waits for files with poll,\n\
             epoll or select, it is stopped with an error that names the call. System calls that bypass the\n\
             C library are not detected, and the result does not include their time. The accuracy of virtual\n\
             time has not been validated for database programs."
@@ -288,7 +286,6 @@ pub enum Verb {
     },
 }
 
-/// Arguments of `run`.
 #[derive(Debug, clap::Args)]
 pub struct RunArguments {
     /// Study file, built-in study, or engine name (for an ad-hoc job)
@@ -303,7 +300,7 @@ pub struct RunArguments {
     /// Run folder to create [default: runs/STUDY-TIME]
     #[arg(long, conflicts_with = "resume")]
     pub out: Option<PathBuf>,
-    /// Repetitions per point; overrides the study
+    /// Number of times to run each test; overrides the study's `repeat`
     #[arg(long, value_name = "N", conflicts_with = "resume")]
     pub repeat: Option<u32>,
     /// Resume an interrupted or killed run: only unfinished trials run
@@ -312,7 +309,7 @@ pub struct RunArguments {
     /// With --resume: also rerun these trials
     #[arg(long, value_enum, requires = "resume")]
     pub again: Option<Again>,
-    /// Allow overwriting the block device with this serial number; repeat for each device
+    /// Serial number of a block device that may be overwritten (all its data is lost); repeat for each
     #[arg(long, value_name = "SERIAL")]
     pub i_will_lose_data: Vec<String>,
     /// Start the run in the background and show its live view; q closes the view, `crosspoint watch` reopens
@@ -322,7 +319,7 @@ pub struct RunArguments {
     /// How to show progress
     #[arg(long, value_enum, default_value_t = ProgressKind::Auto)]
     pub progress: ProgressKind,
-    /// Of an ad-hoc job
+    /// Options of an ad-hoc job
     #[command(flatten)]
     pub job: JobArguments,
 }
@@ -334,7 +331,6 @@ pub enum Again {
     Failed,
 }
 
-/// Arguments of `compare`.
 #[derive(Debug, clap::Args)]
 pub struct CompareArguments {
     /// One run folder (compares its stacks) or two (baseline, then candidate)
@@ -359,7 +355,6 @@ pub struct CompareArguments {
     pub json: bool,
 }
 
-/// Arguments of `act`.
 #[derive(Debug, clap::Args)]
 pub struct ActArguments {
     /// Configuration file of act_storage, release 6.6
@@ -406,7 +401,7 @@ pub struct ActArguments {
     /// Print a JSON document
     #[arg(long)]
     pub json: bool,
-    /// Allow overwriting the block device with this serial number; repeat for each device
+    /// Serial number of a block device that may be overwritten (all its data is lost); repeat for each
     #[arg(long, value_name = "SERIAL")]
     pub i_will_lose_data: Vec<String>,
     /// How to show progress
@@ -443,7 +438,7 @@ pub enum Format {
     Table,
     /// Comma-separated values
     Csv,
-    /// The versioned JSON document
+    /// JSON with a versioned schema
     Json,
     /// A Parquet file
     Parquet,

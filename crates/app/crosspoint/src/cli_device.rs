@@ -16,7 +16,7 @@ pub enum DeviceAction {
         #[arg(long)]
         json: bool,
     },
-    /// Show the layers of a profile, and every constant with its source
+    /// Show a device model: its parts (drive, cache, RAID, fabric) and every constant with its source
     #[command(after_help = "Example: crosspoint device show raid5-3x-s3520")]
     Show {
         /// Name of a built-in profile, or a profile file
@@ -25,7 +25,7 @@ pub enum DeviceAction {
         #[arg(long)]
         toml: bool,
     },
-    /// Simulate profiles and compare them with their published figures
+    /// Simulate published benchmarks on device models, and show the models' errors
     #[command(after_help = "Example: crosspoint device check intel-p4800x")]
     Check {
         /// Names of built-in profiles, or profile files
@@ -44,7 +44,6 @@ pub enum DeviceAction {
     Fit(FitArguments),
 }
 
-/// Arguments of `device fit`.
 #[derive(Debug, clap::Args)]
 pub struct FitArguments {
     /// Directory on the device, for a temporary file; block device, read-only without --i-will-lose-data; or
@@ -69,7 +68,7 @@ pub struct FitArguments {
     /// Overwrite output files even if they were edited or not written by Crosspoint
     #[arg(long)]
     pub force: bool,
-    /// Allow overwriting the block device with this serial number; all its data is lost
+    /// Serial number of a block device that may be overwritten; all its data is lost
     #[arg(long, value_name = "SERIAL")]
     pub i_will_lose_data: Vec<String>,
     /// How to show progress

@@ -1,11 +1,10 @@
-//! Arguments of the verbs that emulate drives: `attach` and `power-cuts`. A stable interface.
+//! Arguments of `attach` and `power-cuts`. A stable interface.
 
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use study::Descriptor;
 
-/// Arguments of `exec`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ExecArguments {
     /// Device model: a name from `device list`, or a profile file
@@ -43,7 +42,6 @@ pub enum SimulatedFileSystem {
     Ext4NoJournal,
 }
 
-/// Arguments of `attach`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct AttachArguments {
     /// Device model: a name from `device list`, or a profile file [default: list attached drives]
@@ -79,7 +77,7 @@ pub struct AttachArguments {
     /// (the first that works)
     #[arg(long, default_value = AUTO, value_parser = transport_words())]
     pub transport: String,
-    /// The run that it belongs to
+    /// The run that owns the drive
     #[arg(long, hide = true)]
     pub owner: Option<u32>,
     /// Stay in the foreground, until Ctrl-C
@@ -99,7 +97,7 @@ fn cut_engine() -> impl TypedValueParser<Value = &'static Descriptor> {
     })
 }
 
-/// A file system that recovers by itself.
+/// A file system with journal recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum CutFileSystem {
     /// ext4
@@ -108,7 +106,6 @@ pub enum CutFileSystem {
     Xfs,
 }
 
-/// Arguments of `power-cuts`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PowerCutsArguments {
     /// Database engine
@@ -145,8 +142,8 @@ pub struct PowerCutsArguments {
     /// Working directory for the drive and the database
     #[arg(long, default_value = ".")]
     pub at: PathBuf,
-    /// Save the drive image of each cut that lost data to this directory (seed-S-cut-N.img); --json lists
-    /// the lost blocks
+    /// For each cut that lost data, save the drive image in this directory (as seed-S-cut-N.img); --json
+    /// lists the lost blocks
     #[arg(long, value_name = "FOLDER")]
     pub keep: Option<PathBuf>,
     /// Print a JSON document
@@ -154,7 +151,7 @@ pub struct PowerCutsArguments {
     pub json: bool,
 }
 
-/// The first transport that works.
+/// Selects the first transport that works.
 pub const AUTO: &str = "auto";
 
 /// A parser that accepts `auto` or the name of a transport.

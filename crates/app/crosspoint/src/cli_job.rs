@@ -21,7 +21,7 @@ pub struct JobArguments {
     /// Block: fdatasync after every N writes
     #[arg(long, value_name = "N")]
     pub fdatasync: Option<u32>,
-    /// Block: size of the file or model [default: 1GiB]
+    /// Block: size of the test file or of the modelled drive [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
     /// All engines: number of client threads; MariaDB: number of connections [default: 1; MariaDB: 8]
@@ -40,11 +40,11 @@ pub struct JobArguments {
     /// MariaDB: number of tables [default: 4]
     #[arg(long, value_name = "N")]
     pub tables: Option<u32>,
-    /// MariaDB: buffer pool size, absolute or as a percentage of the table size [default: 128MiB]
+    /// MariaDB: buffer pool size, absolute or as a percentage of the size of all tables [default: 128MiB]
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub buffer_pool: Option<String>,
-    /// Databases: memory limit including page cache: a size or, for key-value engines, a percentage of the
-    /// data; requires root [default: unlimited]
+    /// Databases: memory limit, including page cache; a size or, for LMDB, RocksDB and SQLite, a percentage
+    /// of the data; requires root [default: unlimited]
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub memory: Option<String>,
     /// Databases: commit durability: none, os (survives a process crash) or device (survives power loss)

@@ -1,6 +1,6 @@
-//! The verbs.
+//! The commands.
 //!
-//! Invariant: a verb prints its result to stdout once, at the end.
+//! Invariant: a command prints its result to stdout once, at the end.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,6 @@ use crate::{
     act_test, attach, bundle, calibrate, device, import, power_cuts, progress, quick, result_file,
 };
 
-/// Runs a verb.
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.verb {
         Verb::Run(arguments) => run_study(&arguments),
@@ -86,7 +85,7 @@ fn study_text(name: &str, set: &[String], repeat: Option<u32>) -> Result<StudyTe
     changed(&runner::load_study(name)?, set, repeat)
 }
 
-/// A study's text with overrides applied.
+/// The text of a study with overrides applied.
 fn changed(found: &StudyText, set: &[String], repeat: Option<u32>) -> Result<StudyText, Failure> {
     let with = |mut error: study::StudyError, text: &StudyText| {
         if Path::new(&found.name).extension().is_some_and(|kind| kind.eq_ignore_ascii_case("fio")) {
@@ -100,7 +99,7 @@ fn changed(found: &StudyText, set: &[String], repeat: Option<u32>) -> Result<Stu
     for (_, name) in models {
         runner::profile(name)?;
     }
-    // The file itself first: its errors can be underlined in it.
+    // Checked before overrides, so that errors can be underlined in the file.
     let mut study =
         study::parse(&found.text, engines::list()).map_err(|error| with(error, found))?;
     let mut text = found.clone();
@@ -118,7 +117,7 @@ fn changed(found: &StudyText, set: &[String], repeat: Option<u32>) -> Result<Stu
     Ok(text)
 }
 
-/// The text of the named study or of an ad-hoc job; errors in the command line.
+/// Returns the text of the named study or of an ad-hoc job; errors refer to the command line.
 fn text_of(name: &str, arguments: &RunArguments) -> Result<Result<StudyText, String>, Failure> {
     let job = &arguments.job;
     let Some(engine) = quick::job_engine(name) else {
@@ -168,7 +167,7 @@ fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         return crate::detach::run(arguments, text.as_ref());
     }
     if let Some(run) = arguments.resume.as_ref().filter(|run| run.join("run.json").exists()) {
-        // Before hours of trials whose report could not be written.
+        // Fails before hours of trials whose report could not be written.
         Output::own(&run.join("report.html")).check()?;
     }
     let running = Running::start()?;
@@ -197,7 +196,7 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
         changed(&page) >= changed(&end.path.join("trials")) && archive::output::is_unedited(&page);
     let mut missed = false;
     if end.ran == 0 && known && end.ending != Ending::Interrupted {
-        // Regenerating it takes longer than checking for missing trials.
+        // Rendering the report again takes longer than checking for missing trials.
         out!("nothing was left to run");
         missed = end.asks && say_objectives(&Run::read(&end.path, engines::list())?);
     } else {

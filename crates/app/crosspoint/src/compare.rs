@@ -1,4 +1,4 @@
-//! `compare`: two stacks of one run, or two runs, figure by figure.
+//! `compare`: two stacks of one run, or two runs, metric by metric.
 //!
 //! Invariant: exit code 9 if something is worse, else 10 if something is inconclusive or cannot be compared,
 //! else 0.
@@ -15,7 +15,7 @@ use crate::words::plain;
 /// Compares.
 ///
 /// # Errors
-/// Where a run cannot be read.
+/// A run cannot be read.
 pub fn run(arguments: &CompareArguments) -> Result<ExitCode, Failure> {
     let read =
         arguments.runs.iter().map(|path| Run::read(path, engines::list()).map_err(Failure::from));
@@ -54,7 +54,7 @@ pub fn run(arguments: &CompareArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Whether both lead to one folder.
+/// Whether both are the same folder.
 fn same_place(first: &Run, second: &Run) -> bool {
     let real = |run: &Run| std::fs::canonicalize(&run.path).ok();
     real(first).is_some_and(|one| Some(one) == real(second))
@@ -91,7 +91,7 @@ pub fn print(comparison: &Comparison, as_json: bool) -> ExitCode {
             out!("help: {}", line(&view.advice));
         }
     }
-    // Figures that one of two runs lacks were not compared; stacks of one run may differ.
+    // A metric that one of two runs lacks was not compared; stacks of one run may differ.
     let lacking = if comparison.turns { 0 } else { comparison.alone.len() };
     match (comparison.count(Verdict::Worse), comparison.count(Verdict::Inconclusive) + lacking) {
         (0, 0) => exit::OK,
@@ -100,7 +100,7 @@ pub fn print(comparison: &Comparison, as_json: bool) -> ExitCode {
     }
 }
 
-/// Foreign text on one line: a line end in a name must not look like our output.
+/// User text on one line: a newline in a name must not imitate our output.
 fn line(text: &str) -> String {
     plain(text).replace(['\n', '\t'], " ")
 }

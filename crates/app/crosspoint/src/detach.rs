@@ -20,7 +20,7 @@ use crate::watch;
 
 /// Polling interval while a run starts.
 const LOOK: Duration = Duration::from_millis(50);
-/// Time limit for its first sign of life.
+/// Time limit for the first sign of progress.
 const BEGINS_IN: Duration = Duration::from_secs(20);
 
 /// Starts the run of `arguments`; `text` is its study, unless a run is resumed.
@@ -29,7 +29,7 @@ const BEGINS_IN: Duration = Duration::from_secs(20);
 /// If it cannot be started.
 pub fn run(arguments: &RunArguments, text: Option<&StudyText>) -> Result<ExitCode, Failure> {
     let folder = match (&arguments.resume, text) {
-        // Canonical, because next to `.` would be inside.
+        // Canonical, because `.` has no parent component.
         (Some(run), _) => match run.canonicalize() {
             Ok(folder) if folder.join("run.json").exists() => folder,
             _ => {
@@ -61,7 +61,7 @@ pub fn run(arguments: &RunArguments, text: Option<&StudyText>) -> Result<ExitCod
         if let Some(status) = child.try_wait().map_err(failed)? {
             return Ok(ended(&log, status));
         }
-        // A file system without sockets, or a stack that takes long to check.
+        // The file system has no sockets, or checking a stack takes long.
         if Instant::now() > until {
             break false;
         }
@@ -119,18 +119,18 @@ fn start(folder: &Path, resumed: bool, log: &File) -> std::io::Result<Child> {
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log.try_clone()?)
-        // A closing terminal ends its foreground processes.
+        // A closing terminal kills its foreground process group.
         .process_group(0)
         .spawn()
 }
 
-/// `--out X` and `--out=X`.
+/// Matches `--out X` and `--out=X`.
 fn named(argument: &std::ffi::OsStr, name: &str) -> bool {
     let text = argument.to_string_lossy();
     text == name || text.strip_prefix(name).is_some_and(|rest| rest.starts_with('='))
 }
 
-/// It ended early: prints its output and returns its exit code.
+/// The run ended early: prints its output and returns its exit code.
 fn ended(log: &Path, status: ExitStatus) -> ExitCode {
     let said = std::fs::read_to_string(log).unwrap_or_default();
     match said.trim_end() {

@@ -1,6 +1,6 @@
 //! `crosspoint device`: lists, shows and checks device models.
 //!
-//! Invariant: errors against published figures are computed on request, never stored.
+//! Invariant: errors against published results are computed on request, never stored.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,6 @@ use crate::exit::{self, ExitCode};
 use crate::show::Failure;
 use crate::words::plain;
 
-/// Runs the command.
 pub fn run(action: DeviceAction) -> Result<ExitCode, Failure> {
     match action {
         DeviceAction::List { json } => list(json),
@@ -61,7 +60,7 @@ fn list(as_json: bool) -> Result<ExitCode, Failure> {
     Ok(exit::OK)
 }
 
-/// Kinds of held-out figures with their counts.
+/// Classes of held-out figures with their counts.
 fn held_out(profile: &Profile) -> Vec<(&'static str, usize)> {
     let mut counts = [("reads", 0), ("writes", 0), ("mixes", 0), ("others", 0)];
     for job in &profile.acceptance {
@@ -79,7 +78,7 @@ fn held_out(profile: &Profile) -> Vec<(&'static str, usize)> {
     counts.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// `12 reads, 1 mix`.
+/// Formats the counts: `12 reads, 1 mix`.
 fn words(held_out: &[(&'static str, usize)]) -> String {
     let one = |(kind, count): &(&str, usize)| match (*count, *kind) {
         (1, "mixes") => "1 mix".to_owned(),
@@ -187,12 +186,12 @@ fn check(names: &[String], as_json: bool) -> Result<ExitCode, Failure> {
     Ok(if missed > 0 { exit::OBJECTIVE_MISSED } else { exit::OK })
 }
 
-/// Checks with one role.
+/// The checks with one kind of evidence.
 fn of(checks: &[Check], is: Evidence) -> impl Iterator<Item = &Check> {
     checks.iter().filter(move |one| one.evidence == is)
 }
 
-/// The word of a kind of evidence in documents.
+/// Name of a kind of evidence in documents.
 fn key(is: Evidence) -> String {
     is.word().replace(' ', "_")
 }
@@ -233,7 +232,7 @@ fn print_checks(profile: &Profile, checks: &[Check]) {
         out!("  no published figures: not validated");
     }
     for one in checks {
-        // Agreement with fitted figures is no error of the model.
+        // Agreement with a fitted figure says nothing about the model's error.
         let error = one.error().filter(|_| one.evidence == Evidence::HeldOut);
         let error = error.map_or_else(String::new, |error| format!("{:+.1} %", error * 100.0));
         let verdict = match (one.within(), one.missed) {

@@ -1,6 +1,6 @@
 //! `crosspoint exec`: any command in virtual time on a modelled drive.
 //!
-//! Invariant: the command has standard input and output to itself; the summary goes to stderr.
+//! Invariant: stdin and stdout belong to the command; the summary goes to stderr.
 
 use std::process::Command;
 
@@ -13,7 +13,6 @@ use crate::cli_drives::{ExecArguments, SimulatedFileSystem};
 use crate::exit::{self, ExitCode};
 use crate::show::Failure;
 
-/// Runs the command.
 pub fn run(arguments: &ExecArguments) -> Result<ExitCode, Failure> {
     let profile = runner::profile(&arguments.on)?;
     let simulated = SimulatedHost {

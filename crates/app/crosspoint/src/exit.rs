@@ -1,6 +1,6 @@
 //! Exit codes: a stable interface, listed in `crosspoint --help`.
 //!
-//! Invariant: one meaning each.
+//! Invariant: each code has one meaning.
 
 use runner::ExitClass;
 
@@ -8,7 +8,6 @@ use runner::ExitClass;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExitCode(u8);
 
-/// Success.
 pub const OK: ExitCode = ExitCode(0);
 /// The command line is wrong.
 pub const USAGE: ExitCode = ExitCode(2);
@@ -16,18 +15,17 @@ pub const USAGE: ExitCode = ExitCode(2);
 pub const ENVIRONMENT: ExitCode = ExitCode(5);
 /// A target failed.
 pub const TARGET_FAILED: ExitCode = ExitCode(6);
-/// Data is not what was acknowledged.
+/// Acknowledged data was lost or is corrupt.
 pub const NOT_KEPT: ExitCode = ExitCode(7);
 /// An objective was missed.
 pub const OBJECTIVE_MISSED: ExitCode = ExitCode(8);
 /// Something is worse than its baseline.
 pub const REGRESSION: ExitCode = ExitCode(9);
-/// Inconclusive.
 pub const INCONCLUSIVE: ExitCode = ExitCode(10);
 /// Interrupted by the user, results kept.
 pub const INTERRUPTED: ExitCode = ExitCode(130);
 
-/// For `--help`.
+/// The list in `--help`.
 pub const LIST: &str = "\
 Exit codes:
   0 ok                        6 target failed
@@ -37,7 +35,7 @@ Exit codes:
   4 refused by safety guard  10 inconclusive
   5 missing requirement     130 interrupted, results kept";
 
-/// That of another process of this program.
+/// Converts the exit code of a child process of this program.
 pub fn of_number(number: i32) -> ExitCode {
     ExitCode(u8::try_from(number).unwrap_or(1))
 }
@@ -63,7 +61,7 @@ impl From<ExitCode> for std::process::ExitCode {
 }
 
 impl ExitCode {
-    /// For `std::process::exit`.
+    /// The code for `std::process::exit`.
     pub fn number(self) -> i32 {
         i32::from(self.0)
     }

@@ -21,10 +21,9 @@ use crate::result_file::Output;
 use crate::running::Running;
 use crate::show::Failure;
 
-/// The study that is measured.
+/// The study that is run.
 const STUDY: &str = "device-fit";
 
-/// Runs the command.
 pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     let (path, drawn) = outputs(arguments)?;
     let folder = match (&arguments.from, &arguments.target) {
@@ -93,10 +92,10 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
 /// Why trials are left out.
 const LEFT_OUT: &str = "failed, stopped, with errors, or of jobs that the fit does not use";
 
-/// Longest name of a profile that is fitted: with an ending it is a file's.
+/// Maximum length of a fitted profile's name: with an extension it is a file name.
 const NAME_MAX: usize = 200;
 
-/// Where the profile and its picture go, before minutes are spent on them.
+/// Output paths of the profile and its chart, checked before minutes of measuring.
 fn outputs(arguments: &FitArguments) -> Result<(PathBuf, Option<PathBuf>), Failure> {
     let name = &arguments.name;
     let refuse = |reason: &str| {
@@ -120,13 +119,13 @@ fn outputs(arguments: &FitArguments) -> Result<(PathBuf, Option<PathBuf>), Failu
         Some(extension) if extension != "toml" => drawn.as_mut_os_string().push(".svg"),
         _ => _ = drawn.set_extension("svg"),
     }
-    // stdout has no place for the picture.
+    // stdout takes no chart.
     let drawn = (path.as_os_str() != "-").then_some(drawn);
     let inputs = inputs(arguments);
     let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
     for file in [Some(&path), drawn.as_ref()].into_iter().flatten() {
         let output = Output::named(file, arguments.force).with_inputs(&inputs);
-        // Repeating the same fit changes nothing.
+        // Repeating the same fit must not be refused.
         if arguments.from.is_some() { output.check() } else { output.check_policy() }?;
     }
     Ok((path, drawn))
@@ -174,7 +173,7 @@ fn document(
            "device_against_itself_p99_worst": known(own[1], own[1].worst)})
 }
 
-/// Errors for fitted jobs and, by category, held-out jobs, next to the device's own repeatability.
+/// Prints errors of fitted jobs and, by class, of held-out jobs, next to the device's own repeatability.
 fn print_categories(residuals: &[Residual], own: [ErrorSummary; 2]) {
     out!(
         "{:<28} {:>5}  {:<24} {:<24}",
@@ -268,7 +267,7 @@ fn points(run: &Run, wanted: fn(u32) -> bool) -> Vec<FitPoint> {
         let classes = [(OpClass::Read, &mut point.reads), (OpClass::Write, &mut point.writes)];
         for (class, times) in classes {
             let total = recording.total(Some(class));
-            // Due operations, as for latencies: a mean with an earlier stall would not be theirs.
+            // Arrived operations, as for latencies: an earlier stall would distort a mean over completions.
             times.add(total.due.ops, total.due.latency_sum, &total.latency);
         }
     }
@@ -346,12 +345,12 @@ impl ErrorSummary {
     }
 }
 
-/// Difference in mean latency and p99 of held-out jobs expected between two measurements with as many
-/// repetitions: no model of this device can be expected to do better. Odd and even repetitions, half as many
-/// each, differ by about 1.4 times as much.
+/// Expected difference in mean latency and p99 of held-out jobs between two measurements with the same number
+/// of repetitions: the lower bound of any model's error. Estimated from odd against even repetitions; half as
+/// many each differ by about 1.4 times as much.
 fn against_itself(run: &Run) -> [ErrorSummary; 2] {
     let job = |p: &FitPoint| (p.read_share, p.block_size, p.queue_depth, p.threads, p.rate);
-    // The same jobs for both halves.
+    // Both halves must contain the same jobs.
     let kept_up: Vec<_> = fit::kept_up(&points(run, |_| true)).into_iter().map(job).collect();
     let half = |wanted| {
         let known = |p: &FitPoint| p.held_out() && p.ops() > 0 && kept_up.contains(&job(p));

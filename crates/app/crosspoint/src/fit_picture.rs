@@ -1,6 +1,6 @@
-//! The picture of a fit: measured and fitted latency over depth, and the residuals.
+//! The chart of a fit: measured and fitted latency over queue depth, and the residuals.
 //!
-//! Invariant: measurements are dots (hollow if held out), the fitted profile a line.
+//! Invariant: measurements are dots (hollow if held out), the fitted profile is a line.
 
 use std::fmt::Write;
 
@@ -11,10 +11,10 @@ const WIDTH: f64 = 360.0;
 const HEIGHT: f64 = 260.0;
 const LEFT: f64 = 60.0;
 const TOP: f64 = 60.0;
-/// Height of the strip of errors below each panel.
+/// Height of the error strip below each panel.
 const STRIP: f64 = 80.0;
 const GAP: f64 = 70.0;
-/// Largest error that is drawn.
+/// Errors are clipped at this value.
 const ERROR_MAX: f64 = 0.5;
 
 /// The picture as the text of an SVG file.

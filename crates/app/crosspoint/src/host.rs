@@ -3,7 +3,7 @@
 
 use crate::exit::{self, ExitCode};
 
-/// Answers one request.
+/// Answers one request of the parent process.
 pub fn host() -> ExitCode {
     match worker::serve(engines::ENGINES) {
         Ok(()) => exit::OK,

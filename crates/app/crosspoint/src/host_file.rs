@@ -12,7 +12,7 @@ pub fn file(state: &Path) -> PathBuf {
     state.join("host.toml")
 }
 
-/// The calibration of this host; `None` if there is none or it cannot be used, which is reported: studies of
+/// The calibration of this host; `None` if there is none or it is unusable, which is reported. Studies of
 /// real disks do not need it.
 pub fn here(state: &Path) -> Option<Calibration> {
     let path = file(state);

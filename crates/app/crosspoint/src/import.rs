@@ -1,7 +1,7 @@
-//! `crosspoint import`: fio job files, one, several or a folder of them, as studies.
+//! `crosspoint import`: converts fio job files, or folders of them, to studies.
 //!
-//! Invariant: a file that is refused stops no other, and the exit code is that of the first; every option
-//! that is not carried over is named.
+//! Invariant: a rejected file does not stop the others, and the first error determines the exit code; every
+//! option that is not converted is named.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

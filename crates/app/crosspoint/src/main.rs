@@ -49,7 +49,7 @@ fn main() -> std::process::ExitCode {
         Err(error) => {
             // Help and version are results; everything else is a usage error.
             if error.use_stderr() {
-                // A closed output cannot be helped.
+                // Nothing can be done about a closed output.
                 let _ = error.print();
                 return exit::USAGE.into();
             }

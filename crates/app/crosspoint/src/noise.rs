@@ -1,6 +1,6 @@
-//! `doctor --noise`: run-to-run variation of this machine, kept for `compare`.
+//! `doctor --noise`: run-to-run variation of this machine, stored for `compare`.
 //!
-//! Invariant: values of another kernel or CPU are not shown.
+//! Invariant: values from another kernel or CPU are not shown.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use crate::running::Running;
 use crate::show::Failure;
 use crate::words::plain;
 
-/// The study that ships.
+/// The built-in study that is run.
 const STUDY: &str = "noise";
 
 /// Runs the study in `directory`, prints and stores the result.
@@ -56,6 +56,6 @@ pub fn run(directory: &Path, json: bool) -> Result<ExitCode, Failure> {
         out!("{}", plain(&sentence));
     }
     compare::print(&comparison, json);
-    // Equal runs that are inconclusive are no failure.
+    // Identical runs that are inconclusive are not a failure.
     Ok(exit::OK)
 }

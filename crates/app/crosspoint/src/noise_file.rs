@@ -1,6 +1,6 @@
 //! Run-to-run variation of this machine, as measured by `doctor --noise`.
 //!
-//! Invariants: values of another kernel or CPU are not shown; no value is shown next to predictions.
+//! Invariants: values from another kernel or CPU are not shown; no value is shown next to predictions.
 
 use std::path::{Path, PathBuf};
 
@@ -14,11 +14,10 @@ use study::Source;
 pub struct Noise {
     /// Kernel and processors.
     pub host: String,
-    /// Name of the run.
     pub run: String,
-    /// The disk.
+    /// Directory on the measured disk.
     pub directory: PathBuf,
-    /// Each kind of figure.
+    /// One entry per class of figures.
     pub figures: Vec<Spread>,
 }
 
@@ -28,7 +27,7 @@ pub struct Spread {
     engine: String,
     op: String,
     metric: String,
-    /// Standard deviation of the difference of a pair, %.
+    /// Standard deviation of the difference of a pair, percent.
     percent: f64,
 }
 
@@ -68,7 +67,7 @@ impl Noise {
     }
 }
 
-/// The known variation of the kinds of figures in a comparison.
+/// The stored variation for the classes of figures in a comparison.
 pub fn beside(comparison: &Comparison) -> Option<String> {
     let text = std::fs::read_to_string(file(&state_directory().ok()?)).ok()?;
     let noise: Noise = serde_json::from_str(&text).ok()?;

@@ -1,6 +1,6 @@
 //! An error underlined in its source text.
 //!
-//! Invariant: any text, place and message give some lines of plain characters without a panic.
+//! Invariant: any text, position and message give printable lines without a panic.
 
 use std::ops::Range;
 
@@ -13,13 +13,11 @@ const LINE_MAX: usize = 400;
 
 /// An error in a text.
 pub struct TextPlace<'a> {
-    /// The message.
     pub message: &'a str,
     /// Bytes of the text that are wrong.
     pub span: Range<usize>,
     /// Name of the text.
     pub name: &'a str,
-    /// The text.
     pub text: &'a str,
     /// The help text.
     pub next: &'a str,
@@ -29,7 +27,7 @@ pub struct TextPlace<'a> {
 pub fn render(place: &TextPlace<'_>, color: bool) -> String {
     let (message, next, text) = (bounded(place.message), bounded(place.next), place.text);
     let (name, span) = (bounded(place.name), place.span.clone());
-    // A place in another text, or one that cuts a character, is drawn nowhere.
+    // A span outside of the text, or one that splits a character, is not drawn.
     let before = text.get(..span.start).filter(|_| text.get(span.clone()).is_some());
     let line = before.map_or(1, |before| before.matches('\n').count() + 1);
     let plainly = format!("error: {name}, line {line}: {message}\n  help: {next}\n");
@@ -51,7 +49,7 @@ pub fn render(place: &TextPlace<'_>, color: bool) -> String {
     if rendered.is_err() { plainly } else { out }
 }
 
-/// The text without control characters, each of its bytes in its place.
+/// The text with control characters replaced, byte offsets unchanged.
 fn drawable(text: &str) -> String {
     let fit = |c: char| !c.is_control() || matches!(c, '\n' | '\t' | '\r');
     let one = |c: char| if fit(c) { c.to_string() } else { " ".repeat(c.len_utf8()) };

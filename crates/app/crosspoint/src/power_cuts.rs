@@ -17,7 +17,6 @@ use crate::show::Failure;
 /// Losses that are listed one by one.
 const TOLD_MAX: usize = 5;
 
-/// Runs the command.
 pub fn run(arguments: &PowerCutsArguments) -> Result<ExitCode, Failure> {
     let engine = arguments.engine.command;
     let text = study_of(engine).unwrap_or_default();
@@ -67,7 +66,7 @@ pub fn run(arguments: &PowerCutsArguments) -> Result<ExitCode, Failure> {
     })
 }
 
-/// What is wrong with the database after a cut.
+/// Description of what is wrong with the database after a cut.
 const fn not_kept(cut: &CutRecord) -> Option<&str> {
     match &cut.kept {
         Kept::All(_) => None,
@@ -163,7 +162,7 @@ fn tell(arguments: &PowerCutsArguments, done: &[CutRecord], lost: &[(&CutRecord,
     }
 }
 
-/// The product that the command names.
+/// Name of the engine that the command cuts.
 fn cut_title(engine: &study::Descriptor) -> &'static str {
     engine.products.first().map_or(engine.title, |(_, title)| title)
 }

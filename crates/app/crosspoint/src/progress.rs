@@ -30,7 +30,7 @@ pub enum ProgressKind {
 /// Shortest time between two plain lines.
 const LINE_SPACING: Duration = Duration::from_secs(1);
 
-/// Spacing of plain lines for counted things.
+/// Interval of plain lines for counters.
 const COUNT_SPACING: Duration = Duration::from_secs(5);
 
 /// Returns a watcher of the requested kind.
@@ -53,7 +53,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Of things of that name.
+    /// Counts items called `what`.
     pub fn new(what: &'static str) -> Self {
         let form = format!("{{bar:30}} {{pos}} of {{len}} {what}, {{eta}} left");
         let style =
@@ -62,7 +62,7 @@ impl Counted {
         Self { bar: ProgressBar::new(1).with_style(style), what, began: now, last: now }
     }
 
-    /// This many are done.
+    /// Reports that `done` of `of` are done.
     pub fn tell(&mut self, done: usize, of: usize) {
         self.bar.set_length(of as u64);
         self.bar.set_position(done as u64);
@@ -177,7 +177,7 @@ impl Order {
         Self(plan.trials.iter().map(|trial| trial.number).collect())
     }
 
-    /// `12/52`.
+    /// Position in the run: `12/52`.
     fn place(&self, trial: &Trial) -> String {
         let place = self.0.iter().position(|number| *number == trial.number);
         format!("{}/{}", place.map_or(0, |place| place + 1), self.0.len())
@@ -186,16 +186,16 @@ impl Order {
 
 /// Shows a run: a bar over the estimated time, or lines.
 struct Shown {
-    /// None: lines.
+    /// `None`: prints plain lines.
     bar: Option<ProgressBar>,
     order: Order,
-    /// Estimated time left at the start of the current trial, and when that was.
+    /// Estimated time left after the current trial, and when that trial began.
     after: f64,
     began: Instant,
     sums: Sums,
-    /// When the last line about the running trial was printed, or when that trial began.
+    /// Time of the last line about the running trial, or of that trial's start.
     last: Instant,
-    /// Quarters of a preparation that are done.
+    /// Completed quarters of the preparation.
     quarters: u32,
 }
 
@@ -219,7 +219,7 @@ impl Shown {
         }
     }
 
-    /// What is going on: next to the bar, or a line a second.
+    /// Shows the current activity: next to the bar, or as one line per second.
     fn state(&mut self, text: &str) {
         let seconds = (self.after - self.began.elapsed().as_secs_f64()).max(0.0);
         if let Some(bar) = &self.bar {
@@ -300,7 +300,7 @@ mod tests {
     use super::*;
     use study::Skip;
 
-    /// "Trial 59 of 52", and a drive that is missing without a word, are what a first run must not show.
+    /// The count must not run past its total ("trial 59 of 52"), and a skipped drive must be reported.
     #[test]
     fn trials_are_counted_among_those_that_run_and_what_does_not_says_why() {
         let text = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\

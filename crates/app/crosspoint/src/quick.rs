@@ -83,7 +83,7 @@ fn stack(text: &mut String, operations: Operations, target: &str, job: &JobArgum
     text.push_str("[[stack]]\nname = \"target\"\n");
     if target.starts_with("model:") {
         let _ = writeln!(text, "device = {}", quoted(target));
-        // A database runs on a live one.
+        // A database needs an attached drive.
         if database {
             let _ = writeln!(text, "attach = true\nfile_system = \"ext4\"\nsize = \"4GiB\"");
         } else if job.size.is_some() {
@@ -142,7 +142,7 @@ fn block_job(text: &mut String, job: &JobArguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Converts db_bench's names: `readrandom` is `read_random`.
+/// Converts db_bench names: `readrandom` is `read_random`.
 fn ours(name: &str) -> &str {
     let same = |word: &&&str| word.replace('_', "") == name;
     study::KvWorkload::WORDS.iter().find(same).unwrap_or(&name)
@@ -194,7 +194,7 @@ fn time(text: &str) -> String {
     if text.parse::<u64>().is_ok() { format!("{text}s") } else { text.to_owned() }
 }
 
-/// fio's `5k` is 5000 a second.
+/// Converts fio's rates: `5k` is 5000 per second.
 fn per_second(text: &str) -> String {
     if text.contains('/') { text.to_owned() } else { format!("{text}/s") }
 }
@@ -212,7 +212,7 @@ mod tests {
         study::parse(&text, engines::list()).unwrap_or_else(|error| panic!("{text}\n{error}"))
     }
 
-    /// An option that is listed by another name would be accepted where it means nothing.
+    /// An option listed for a job that ignores it would be accepted without effect.
     #[test]
     fn options_are_listed_by_their_names() {
         let command = <JobArguments as clap::Args>::augment_args(clap::Command::new("run"));
@@ -222,7 +222,7 @@ mod tests {
         }
     }
 
-    /// What is typed as for fio must be what fio would do.
+    /// Options with fio's names must mean what they mean in fio.
     #[test]
     fn words_mean_what_they_mean_to_fio() {
         let job = JobArguments {
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!((bytes("4096"), bytes("1M")), ("4096B".into(), "1MiB".into()));
     }
 
-    /// Directories have the names that people give them.
+    /// Directory names may contain any characters.
     #[test]
     fn any_name_of_a_directory_is_text() {
         for name in ["caf\u{65}\u{301}", "a\u{a0}b", "q\"u'o\\te"] {
@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    /// A job that writes to a device must say so to the guard; one that reads must not be able to write.
+    /// The guard must see every job that writes to a device, and a reading job must not open it for writing.
     #[test]
     fn only_jobs_that_write_may_write() {
         let of = |word: &str| {

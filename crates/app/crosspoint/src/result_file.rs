@@ -9,24 +9,24 @@ use crate::output;
 use crate::show::Failure;
 use crate::words::plain;
 
-/// A file to write, and what it may replace.
+/// A file to write, and which existing files it may replace.
 #[derive(Debug, Clone, Copy)]
 pub struct Output<'a> {
     /// The file, or `-`.
     pub path: &'a Path,
     /// Which existing files may be replaced.
     pub policy: OverwritePolicy,
-    /// Files that the command reads.
+    /// Files that the command reads and must not overwrite.
     pub inputs: &'a [&'a Path],
 }
 
 impl<'a> Output<'a> {
-    /// A file that the user named, next to `--force`.
+    /// A file named by the user, with `--force` or without.
     pub const fn named(path: &'a Path, force: bool) -> Self {
         Self { path, policy: OverwritePolicy::from_force(force), inputs: &[] }
     }
 
-    /// With the files that the command reads.
+    /// Sets the files that the command reads.
     pub const fn with_inputs(self, inputs: &'a [&'a Path]) -> Self {
         Self { inputs, ..self }
     }
@@ -64,7 +64,7 @@ impl<'a> Output<'a> {
         file.commit()
     }
 
-    /// Checks early what is never written.
+    /// Checks early whether the path can be written at all.
     ///
     /// # Errors
     /// As [`Output::write`].
@@ -72,7 +72,7 @@ impl<'a> Output<'a> {
         if self.is_stdout() { Ok(()) } else { OutputFile::check(self.path, self.inputs) }
     }
 
-    /// Also refuses a file that the result would have to replace: before minutes of work.
+    /// Also refuses an existing file that the result may not replace, before minutes of work.
     ///
     /// # Errors
     /// As [`Output::write`].

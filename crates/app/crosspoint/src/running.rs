@@ -42,7 +42,7 @@ impl Running {
         Ok(Self { here, ..Self::start_uncalibrated()? })
     }
 
-    /// The same without the host's calibration.
+    /// Like [`Running::start`], without the host's calibration.
     ///
     /// # Errors
     /// As [`Running::start`].
@@ -109,7 +109,7 @@ impl Running {
     }
 }
 
-/// Ends the program over a trial that cannot be ended.
+/// Ends the program because a trial cannot be stopped.
 fn give_up(journal: &Journal, reason: &str) {
     say!("error: {reason}\n  help: see dmesg; when the device answers again: crosspoint clean");
     for failed in journal.undo_all() {

@@ -1,8 +1,8 @@
-//! Ctrl-C: once finishes the interval and saves; twice, or while the report of a finished run is made, undoes
-//! what was created on the host and exits.
+//! Ctrl-C: the first one finishes the interval and saves; the second one, or one while the report of a
+//! finished run is rendered, undoes what was created on the host and exits.
 //!
-//! SIGTERM and SIGHUP count as Ctrl-C. Invariants: on every way out the undo journal is played or kept for
-//! `clean`; a trial that is aborted is not recorded.
+//! SIGTERM and SIGHUP count as Ctrl-C. Invariants: on every exit the undo journal is replayed or kept for
+//! `clean`; an aborted trial is not recorded.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::exit;
 /// The user's requests so far.
 #[derive(Debug, Default)]
 pub struct StopRequests {
-    /// To stop at the end of the interval.
+    /// Stop at the end of the interval.
     pub stop: AtomicBool,
     /// Exit at once.
     pub abort: AtomicBool,
@@ -40,7 +40,7 @@ pub fn watch(journal: Arc<Journal>) -> Arc<StopRequests> {
     let asked = Arc::new(StopRequests::default());
     let flags = Arc::clone(&asked);
     let before = left_on_host();
-    // Without signals the default holds: the process ends and `clean` undoes.
+    // Without a handler a signal ends the process, and `clean` undoes.
     if let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) {
         std::thread::spawn(move || {
             for _ in &mut signals {
@@ -81,7 +81,7 @@ fn undone(journal: &Journal, before: u32) -> Vec<String> {
     }
 }
 
-/// Number of ended processes that left something; 0 if unknown.
+/// Number of dead processes that left something on the host; 0 if unknown.
 fn left_on_host() -> u32 {
     state_directory().ok().and_then(|state| stack::abandoned(&state).ok()).unwrap_or(0)
 }
@@ -90,7 +90,7 @@ fn left_on_host() -> u32 {
 mod tests {
     use super::*;
 
-    /// A report of many trials takes half a minute; who does not want it must not wait for it.
+    /// Rendering the report of many trials takes half a minute; one Ctrl-C must be enough to skip it.
     #[test]
     fn the_second_signal_leaves_and_the_first_one_once_trials_are_over() {
         let asked = StopRequests::default();

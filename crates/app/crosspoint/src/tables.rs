@@ -1,4 +1,4 @@
-//! `figures`: runs as tables for people and programs.
+//! `figures`: tables of runs for people and programs.
 //!
 //! Invariant: binary data is not written to a terminal.
 
@@ -17,13 +17,13 @@ use crate::words::plain;
 /// Prints or writes the tables of `runs`.
 ///
 /// # Errors
-/// Where the file cannot be written.
+/// The file cannot be written.
 pub fn print(
     runs: &[Run],
     (of, format): (Rows, Option<Format>),
     file: Option<&Output<'_>>,
 ) -> Result<ExitCode, Failure> {
-    // A file that is called x.csv is a table of commas.
+    // The file extension selects the format: x.csv is comma-separated.
     let end = file.and_then(|file| Some(file.path.extension()?.to_str()?.to_ascii_lowercase()));
     let named = end.and_then(|end| match end.as_str() {
         "csv" => Some(Format::Csv),

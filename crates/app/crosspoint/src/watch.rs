@@ -18,7 +18,7 @@ use crate::words::plain;
 
 /// Polling interval.
 const EVERY: Duration = Duration::from_millis(250);
-/// Of plain lines.
+/// Interval of plain lines.
 const LINE_EVERY: Duration = Duration::from_secs(1);
 /// Time limit for a run that was just started.
 const BEGINS_IN: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ const BEGINS_IN: Duration = Duration::from_secs(10);
 enum Ended {
     /// The user quit.
     Left,
-    /// The run did.
+    /// The run has ended.
     Over,
 }
 
@@ -138,7 +138,7 @@ fn on_screen(folder: &Path, mut live: Live) -> std::io::Result<Ended> {
     let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let screen = Screen::new(colours);
     let leave = format!("q: quit (the run continues)    stop it: kill -INT {}", live.process);
-    // The terminal must be restored when the process is ended.
+    // The terminal must be restored when the process is terminated.
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGHUP, SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&ended))?;

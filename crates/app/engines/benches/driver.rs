@@ -1,8 +1,8 @@
-//! What the database driver itself costs: the same lookups by it and by a bare loop, on an engine that does
+//! Overhead of the database driver: the same lookups by the driver and by a bare loop, on an engine that does
 //! nothing and on real ones.
 //!
-//! Invariant: one reader, everything cached, so that the driver's share is as large as it gets. What it is
-//! not: a test; machines differ.
+//! Invariant: one reader, everything cached, so that the driver's share is as large as possible. Not a test;
+//! machines differ.
 
 use std::sync::atomic::AtomicBool;
 
@@ -16,13 +16,12 @@ use workload::{
     Client, KEY_DIGITS, KvClient, KvRole, Outcome, Step, ValueShape, Values, Workload, write_key,
 };
 
-/// Records of the engine that does nothing: two digits of the key name one, and all fit the second-level
-/// cache, so that looking them up costs next to nothing.
+/// Records of the null engine: few enough for the second-level cache, so that a lookup costs next to nothing.
 const NOTHING: u64 = 256;
 const VALUE: usize = 400;
 const RECORDS: u64 = 1_000_000;
 
-/// An engine that has every value at hand.
+/// An engine with every value in memory.
 struct Nothing(Vec<Vec<u8>>);
 
 struct NothingAccess<'a>(&'a [Vec<u8>]);
@@ -102,28 +101,28 @@ impl KeyValue for NothingAccess<'_> {
 /// CPU per lookup, ns: medians of the rounds.
 #[derive(Clone, Copy)]
 struct Cpu {
-    /// By the driver: keys drawn and made, values checked, times taken and counted.
+    /// With the driver: generates keys, checks values, takes and counts times.
     driven: f64,
-    /// By a loop that has its keys at hand and looks at the first byte of each value.
+    /// With a bare loop: keys prepared, reads the first byte of each value.
     bare: f64,
-    /// What a driven round took more than the bare one before it: the median, and its interval (97 %, of
-    /// independent rounds).
+    /// CPU time of a driver round over the bare round before it: the median and its 97 % interval over
+    /// independent rounds.
     more: f64,
     more_within: (f64, f64),
 }
 
-/// Rounds of both, in turn, so that both of a pair see the same neighbours.
+/// Rounds of both, alternating, so that both of a pair see the same background load.
 const ROUNDS: usize = 21;
 /// Ranks (from 0) of 21 sorted values between which their median lies in 97 of 100 cases (binomial).
 const MEDIAN_WITHIN: (usize, usize) = (5, 15);
 /// Lookups of a bare round.
 const BARE: usize = 1_000_000;
-/// Lengths of a driven trial. What both cost alike (threads, histograms) is paid once a trial, and is taken
-/// off: what is left is the cost of operations.
+/// Length of the long driver trial. Costs per trial (threads, histograms) occur in both lengths and cancel;
+/// what remains is the cost per operation.
 const LONG: Nanos = Nanos::from_millis(1000);
 const SHORT: Nanos = Nanos::from_millis(50);
 
-/// Both ways over a loaded database of `records`.
+/// CPU per lookup by both, over a loaded database of `records`.
 fn cpu<E: KeyValueEngine>(records: u64) -> Result<Cpu, EngineError> {
     let failed = |error: std::io::Error| EngineError::failed("bench", "make a directory", error);
     let dir = std::env::temp_dir().join(format!("crosspoint-speed-{}", std::process::id()));

@@ -26,7 +26,7 @@ pub static ENGINES: &[Handler] = &[
 static DESCRIPTORS: LazyLock<Vec<&Descriptor>> =
     LazyLock::new(|| ENGINES.iter().map(|one| one.descriptor).collect());
 
-/// The engines that studies are read with.
+/// The engines available to studies.
 #[must_use]
 pub fn list() -> Engines {
     Engines::of(&DESCRIPTORS)
@@ -37,7 +37,7 @@ pub fn descriptors() -> impl Iterator<Item = &'static Descriptor> {
     DESCRIPTORS.iter().copied()
 }
 
-/// The engine `name` of a study's jobs with these operations.
+/// Finds the engine `name` for jobs with these operations.
 #[must_use]
 pub fn find(name: &str, operations: Operations) -> Option<&'static Handler> {
     ENGINES
@@ -50,7 +50,7 @@ pub fn commands() -> impl Iterator<Item = &'static Descriptor> {
     descriptors().enumerate().filter(|(at, one)| first(*at, one)).map(|(_, one)| one)
 }
 
-/// Whether no engine before `at` has the same command.
+/// Whether no engine before `at` has this command.
 fn first(at: usize, one: &Descriptor) -> bool {
     descriptors().take(at).all(|other| other.command != one.command)
 }

@@ -1,14 +1,14 @@
-//! Studies of schema 1 are read as what they were.
+//! Studies of schema 1 must keep their meaning.
 
 use std::fmt::Write;
 use std::path::Path;
 
 use study::{parse, plan, resolved_text, short_hash, upgraded_text};
 
-/// Every study that was shipped in schema 1 plans the trials that it planned then, by its own text, by the
-/// text in schema 2, and as it is stored with a run.
+/// Every study that shipped in schema 1 must plan the same trials from its original text, from its text in
+/// schema 2, and as stored with a run.
 ///
-/// A run that was made with one could otherwise not be resumed, or would show other points.
+/// Otherwise a run made with one could not be resumed, or would show other parameters.
 #[test]
 fn studies_of_schema_1_plan_the_same_trials() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/schema-1");
@@ -38,7 +38,8 @@ fn studies_of_schema_1_plan_the_same_trials() {
     assert_eq!(found, include_str!("../../../../fixtures/schema-1/plans.txt"));
 }
 
-/// What schema 1 took for engines without such an option is not refused, and what it refused still is.
+/// Options that schema 1 ignored for some engines are still accepted, and those that it rejected still
+/// rejected.
 #[test]
 fn options_of_other_engines_are_ignored_as_they_were() {
     let study = |kind: &str, keys: &str| {
@@ -73,8 +74,8 @@ fn experiment(schema: u32, text: &str) -> study::Experiment {
     study.experiment.into_iter().next().expect("it has one")
 }
 
-/// Each key of schema 1, with a value that is not its default, next to the same written by hand in schema 2:
-/// a key that is lost in the conversion would change what a study measures.
+/// Each key of schema 1, with a non-default value, next to the equivalent in schema 2: a key lost in the
+/// conversion would change what a study measures.
 #[test]
 fn every_key_of_schema_1_keeps_its_value() {
     let pairs = include_str!("../../../../fixtures/schema-1/keys.txt");
@@ -87,7 +88,7 @@ fn every_key_of_schema_1_keeps_its_value() {
     assert_eq!(count, 5);
 }
 
-/// Two spellings of one key: one of them would silently win.
+/// Two spellings of one key must be rejected; otherwise one would silently win.
 #[test]
 fn a_key_by_both_of_its_names_is_refused() {
     for twice in [
@@ -106,7 +107,8 @@ fn a_key_by_both_of_its_names_is_refused() {
     }
 }
 
-/// `--set` on the study of an old run, which has every default written out, also those of other engines.
+/// `--set` must work on the study of an old run, which has every default written out, including those of
+/// other engines.
 #[test]
 fn a_resolved_study_of_schema_1_takes_overrides() {
     let text = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
@@ -116,7 +118,8 @@ fn a_resolved_study_of_schema_1_takes_overrides() {
     assert!(parse(&set, crosspoint_engines::list()).is_ok(), "{set}");
 }
 
-/// An axis of options that engines ignore had a trial for each value; the run must keep its numbers.
+/// In schema 1 an axis of ignored options created a trial for each value; the stored run must keep its trial
+/// numbers.
 #[test]
 fn a_stored_run_keeps_the_trials_of_ignored_options() {
     let count = |study: Result<study::Study, _>| plan(&study.unwrap()).trials.len();
@@ -131,7 +134,7 @@ fn a_stored_run_keeps_the_trials_of_ignored_options() {
     }
 }
 
-/// A resumed run would otherwise run one point twice and another never.
+/// Otherwise a resumed run would run one trial twice and another never.
 #[test]
 fn a_stored_run_keeps_the_order_of_ignored_options() {
     let text = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Bytes of a sector in the kernel's counts, whatever the disk's are.
+/// Bytes per sector in the kernel's counters, whatever the disk's sector size.
 const SECTOR: u64 = 512;
 
 /// Activity of one disk per second, between two samples.

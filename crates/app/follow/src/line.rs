@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const ANSWERS_IN: Duration = Duration::from_secs(5);
 /// Maximum number of waiting connections.
 const WAITING_MAX: i32 = 128;
-/// Longest document.
+/// Maximum size of a document, bytes.
 const LONGEST: usize = 4 << 20;
 /// Runs queried in parallel; each may take a document of memory.
 const ASKED_AT_ONCE: usize = 16;
@@ -52,7 +52,7 @@ impl Folder {
         Ok(Self(rustix::fs::open(path, flags, Mode::empty())?))
     }
 
-    /// Of the socket, through the descriptor.
+    /// Address of the socket, through the folder's descriptor.
     fn address(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{NAME}", self.0.as_raw_fd()))
     }
@@ -76,14 +76,14 @@ impl Folder {
         Ok(socket.into())
     }
 
-    /// Connects to a socket that lies in the folder and is its owner's; any other is none of this run.
+    /// Connects to a socket that is in the folder and belongs to its owner; others are ignored.
     fn connect(&self) -> io::Result<UnixStream> {
         let facts = std::fs::symlink_metadata(self.address())?;
         let owner = rustix::fs::fstat(&self.0)?.st_uid;
         if !facts.file_type().is_socket() || facts.uid() != owner {
             return Err(io::ErrorKind::NotFound.into());
         }
-        // A listener whose queue is full would be waited for without end.
+        // Connecting to a listener with a full queue would block forever.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         net::connect(&socket, &SocketAddrUnix::new(self.address())?)?;
@@ -97,7 +97,7 @@ impl Line {
     /// Serves `live` in `folder`, whose lock this process holds.
     ///
     /// # Errors
-    /// If the folder takes no socket; the run continues without one.
+    /// The folder cannot hold a socket; the run continues without one.
     pub fn open(folder: &Path, live: Arc<Mutex<Live>>) -> io::Result<Self> {
         let folder = Folder::open(folder)?;
         let listener = folder.listen()?;
@@ -108,7 +108,7 @@ impl Line {
     }
 }
 
-/// Sends the document to each connection until the end.
+/// Sends the document to each connection until the run ends.
 fn tell(listener: &UnixListener, live: &Mutex<Live>, over: &AtomicBool) {
     for stream in listener.incoming() {
         if over.load(Ordering::SeqCst) {
@@ -120,7 +120,7 @@ fn tell(listener: &UnixListener, live: &Mutex<Live>, over: &AtomicBool) {
             continue;
         };
         let document = live.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // A slow reader must not delay others; without a thread it gets nothing.
+        // A slow reader must not delay others; if no thread can be started, it gets nothing.
         let _ = std::thread::Builder::new().spawn(move || {
             let text = serde_json::to_vec(&document).unwrap_or_default();
             let told = stream.set_write_timeout(Some(PATIENCE));
@@ -133,7 +133,7 @@ fn tell(listener: &UnixListener, live: &Mutex<Live>, over: &AtomicBool) {
 impl Drop for Line {
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
-        // It waits for someone to connect.
+        // Wakes the thread that waits for a connection.
         let woken = self.folder.connect();
         if let Some(thread) = self.thread.take().filter(|_| woken.is_ok()) {
             let _ = thread.join();
@@ -142,7 +142,7 @@ impl Drop for Line {
     }
 }
 
-/// Everything that the other end sends until it closes, in `time`.
+/// Reads until the peer closes the connection, for at most `time`.
 fn answer(mut stream: UnixStream, time: Duration) -> io::Result<Vec<u8>> {
     let until = Instant::now() + time;
     let (mut text, mut part) = (Vec::new(), vec![0; 64 << 10]);
@@ -175,7 +175,7 @@ pub struct LiveSummary {
 /// The document of the run in `folder`; `None` if none is running.
 ///
 /// # Errors
-/// If the peer sends no document, or may not be asked.
+/// The peer sends no document, or permission is denied.
 pub fn ask(folder: &Path) -> io::Result<Option<Live>> {
     ask_within(folder, ANSWERS_IN)
 }
@@ -218,7 +218,7 @@ fn ask_within<T: DeserializeOwned>(folder: &Path, time: Duration) -> io::Result<
         }
     };
     let text = answer(stream, time)?;
-    // It ended between our connecting and its answer.
+    // The run ended between connect and answer.
     if text.is_empty() {
         return Ok(None);
     }
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn who_asks_is_told_and_afterwards_nobody_answers() {
         let dir = tempfile::tempdir().unwrap();
-        // Longer than an address of a socket may be.
+        // Longer than a socket address may be.
         let folder = dir.path().join("a".repeat(120));
         std::fs::create_dir(&folder).unwrap();
         assert!(ask(&folder).unwrap().is_none());
@@ -251,7 +251,7 @@ mod tests {
         assert!(ask(&folder).unwrap().is_none() && !folder.join(NAME).exists());
     }
 
-    /// One who connects and reads nothing must not keep others out, nor the run from ending.
+    /// A client that connects and reads nothing must block neither other clients nor the end of the run.
     #[test]
     fn who_does_not_read_is_left() {
         let dir = tempfile::tempdir().unwrap();
@@ -263,7 +263,7 @@ mod tests {
         drop(silent);
     }
 
-    /// A list of runs took five seconds for each one that hangs, one after the other.
+    /// Runs that hang must be queried in parallel: listing them took five seconds for each.
     #[test]
     fn runs_that_do_not_answer_are_waited_for_side_by_side() {
         let dir = tempfile::tempdir().unwrap();
@@ -295,7 +295,7 @@ mod tests {
         assert!(listener.accept().is_err(), "nobody connected");
     }
 
-    /// A killed run leaves its socket; another user's file must not be removed instead.
+    /// The socket of a killed run must be replaced; another user's file of that name must not be removed.
     #[test]
     fn a_socket_that_was_left_is_replaced_and_a_file_is_not() {
         let dir = tempfile::tempdir().unwrap();

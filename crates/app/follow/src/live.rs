@@ -30,11 +30,11 @@ pub struct Live {
     pub done: usize,
     /// Estimated seconds left.
     pub seconds_left: f64,
-    /// Activity besides a trial: `loading 3 of 10 records`; may be empty.
+    /// Current activity outside of a trial: `loading 3 of 10 records`; may be empty.
     pub doing: String,
-    /// The present trial; of a race all of them.
+    /// The current trial, or all trials of a race.
     pub running: Vec<LiveTrial>,
-    /// Results of trials that have ended, and notes, the last one last.
+    /// Results of completed trials, and notes, oldest first.
     pub said: VecDeque<String>,
 }
 
@@ -54,17 +54,17 @@ pub struct LiveTrial {
 /// An interval of all clients.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LiveInterval {
-    /// Its end, nanoseconds of the trial.
+    /// End of the interval, in nanoseconds since the trial's start.
     pub end_ns: u64,
     /// Its length in seconds.
     pub seconds: f64,
-    /// Part of the measured time.
+    /// Part of the measurement, not warm-up.
     pub measured: bool,
     /// Operations that were completed.
     pub ops: u64,
     /// Sum of their response times, nanoseconds.
     pub latency_sum_ns: u64,
-    /// Non-empty buckets of `stats::Spread`, with their counts.
+    /// Non-empty buckets of `stats::Spread` with their counts.
     pub times: Vec<(usize, u32)>,
 }
 
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// A client that tells late would draw a dip that was none.
+    /// A client that reports late must not appear as a dip.
     #[test]
     fn clients_of_an_interval_are_one() {
         let mut trial = LiveTrial::default();
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(trial.recent(5).counts().map(|(_, count)| count).sum::<u32>(), 40);
     }
 
-    /// A run of days must not fill memory with what it tells.
+    /// The live document of a run of days must stay bounded.
     #[test]
     fn what_is_kept_has_a_bound() {
         let mut live = Live::default();

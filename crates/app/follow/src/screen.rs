@@ -1,7 +1,7 @@
-//! Draws the document of a run on a terminal.
+//! Draws the live document on a terminal.
 //!
-//! Invariants: the drawing fits the terminal from 40 columns and 10 rows; shades are characters, so nothing
-//! is lost without colours.
+//! Invariants: the drawing fits terminals from 40 columns and 10 rows; shades are characters, so it is
+//! complete without colours.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -16,22 +16,22 @@ use crate::live::{Live, LiveTrial};
 
 /// Number of complete intervals behind percentiles.
 const RECENT: usize = 10;
-/// Buckets of the heat map's rows: an octave.
+/// Buckets per row of the heat map: one octave.
 const OF_ROW: usize = 4;
-/// By the share of an interval's operations.
+/// Character by the share of an interval's operations.
 const SHADES: [(f64, char); 4] =
     [(0.5, '\u{2588}'), (0.1, '\u{2593}'), (0.01, '\u{2592}'), (0.0, '\u{2591}')];
-/// Columns of the names of the heat map's rows.
+/// Width of the heat map's row labels.
 const NAMES: u16 = 9;
 
-/// How it is drawn.
+/// The terminal view and its options.
 #[derive(Debug, Clone, Copy)]
 pub struct Screen {
     colours: bool,
 }
 
 impl Screen {
-    /// With colours, unless NO_COLOR is set.
+    /// With colours unless NO_COLOR is set.
     #[must_use]
     pub const fn new(colours: bool) -> Self {
         Self { colours }
@@ -124,7 +124,8 @@ impl Screen {
         self.heat(frame, heat, trial);
     }
 
-    /// Rows are octaves of time, each named by its longest, the longest above; columns are intervals.
+    /// Rows are octaves of latency, labelled with their upper bound, the highest on top; columns are
+    /// intervals.
     fn heat(self, frame: &mut Frame<'_>, area: Rect, trial: &LiveTrial) {
         let columns = usize::from(area.width.saturating_sub(NAMES));
         let spreads: Vec<Spread> = last(trial, columns).map(|one| one.spread()).collect();
@@ -137,7 +138,7 @@ impl Screen {
         let low = ends.iter().map(|(low, _)| *low).min();
         let high = ends.iter().map(|(_, high)| *high).max();
         let (Some(low), Some(high)) = (low, high) else { return };
-        // Rows without space are dropped into the last one.
+        // Rows beyond the available space are merged into the last one.
         let rows = usize::from(area.height).min(high - low + 1);
         let mut lines = Vec::with_capacity(rows);
         for row in 0..rows {
@@ -287,7 +288,7 @@ mod tests {
         (0..height).map(row).collect()
     }
 
-    /// On the terminal that everybody has, all that one looks for is there at once.
+    /// An 80 by 24 terminal must show everything at once.
     #[test]
     fn a_screen_of_80_by_24_has_all() {
         let rows = drawn(&going_on(1), 80, 24);
@@ -311,7 +312,7 @@ mod tests {
         );
     }
 
-    /// A window that is made small must not end what is watched.
+    /// Shrinking the window must not end the view.
     #[test]
     fn small_windows_and_races_are_drawn() {
         for (width, height) in [(1, 1), (20, 5), (40, 10), (200, 60)] {

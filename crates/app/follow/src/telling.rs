@@ -15,13 +15,13 @@ pub struct Telling {
     inner: Box<dyn Watcher>,
     live: Arc<Mutex<Live>>,
     line: Option<Line>,
-    /// The estimate is of the end of the present trial, from its beginning.
+    /// The estimate refers to the end of the current trial, counted from its start.
     began: std::time::Instant,
     after: f64,
 }
 
 impl Telling {
-    /// Around `inner`.
+    /// Wraps `inner`.
     #[must_use]
     pub fn new(inner: Box<dyn Watcher>) -> Self {
         let began = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! The answer of a run: the sentences of the first screen.
+//! The headline and findings of a run.
 //!
 //! Every sentence is made from figures of the run and names its source. Invariant: states nothing that the
 //! run did not measure or predict.
@@ -13,10 +13,8 @@ use analysis::act_tests;
 use analysis::decision::{Decision, decisions};
 use analysis::doubts::{Warning, doubts};
 
-/// The answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Answer {
-    /// One sentence.
     pub headline: String,
     /// The second line; may be empty.
     pub lead: String,
@@ -26,7 +24,7 @@ pub(crate) struct Answer {
     pub points: Vec<String>,
 }
 
-/// More tests than this are reported together only.
+/// With more tests than this, only a summary is shown.
 const TESTS_TOLD: usize = 8;
 
 /// The answer in one sentence, for a terminal, and its warnings.
@@ -39,7 +37,7 @@ pub fn headline(run: &Run) -> (String, Vec<String>) {
 /// Writes the answer for one run.
 pub(crate) fn answer(run: &Run, decisions: &[Decision<'_>]) -> Answer {
     let mut own = run.study.answer.map_or_else(Vec::new, |question| answering(run, question));
-    // The winner of a race is its answer.
+    // The winner of a race is its headline.
     if own.is_empty() {
         own = databases::races(run);
     }
@@ -82,7 +80,7 @@ pub(crate) fn answer(run: &Run, decisions: &[Decision<'_>]) -> Answer {
         None => (points.remove(0), String::new()),
     };
     if is_decided {
-        // One of several jobs is not the answer to all of them.
+        // One of several jobs does not answer for all of them.
         let all = across(run, decisions).map(|all| all.to_string());
         let lines = all.into_iter().chain([second_line]).filter(|one| !one.is_empty());
         lead = lines.collect::<Vec<_>>().join(" ");

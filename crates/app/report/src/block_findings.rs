@@ -21,7 +21,7 @@ const ENOUGH: f64 = 0.95;
 /// Open loops that are reported.
 const AT_RATES: usize = 4;
 
-/// `>=` where operations that never ended reach it.
+/// `>=` if operations that never completed reach it.
 fn time(estimate: &Estimate) -> String {
     format!("{}{}", if estimate.at_least { ">=" } else { "" }, Nanos(estimate.value as u64))
 }
@@ -128,7 +128,7 @@ pub(crate) fn knees(run: &Run) -> Vec<Finding> {
             Load::Depth | Load::Threads => format!("knee at {}", load(&knee.group)),
             Load::Offered => "knee of the offered load".to_owned(),
         };
-        // Where the submitting thread sets the rate, latency grows because of it and not of the drive.
+        // If the submitting thread limits the rate, latency grows because of it and not because of the drive.
         let source = match knee.group.worth("iops") {
             Some(PredictionError::HostBound) => knee.group.source_text("iops"),
             _ => group.source_text("latency_growth_95"),

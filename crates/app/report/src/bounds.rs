@@ -1,6 +1,6 @@
-//! Which parts of a large run are on its page: the most important ones, and a count of the rest.
+//! Selects the parts of a large run that are on its page: the most important ones, with a count of the rest.
 //!
-//! Invariants: a page is at most about two million bytes, however many trials the run has; omissions are
+//! Invariants: a page has at most about two million bytes, however many trials the run has; omissions are
 //! counted, with the command that prints them. A run of ordinary size is complete.
 
 use archive::{TrialOutcome, TrialRecord};
@@ -14,7 +14,7 @@ use analysis::Figure;
 const ROWS_MAX: usize = 1800;
 /// Rows of the table of trials at most.
 const TRIALS_MAX: usize = 500;
-/// Bytes of everything that is drawn, at most.
+/// Limit of all charts, bytes.
 const DRAWN_MAX: usize = 620_000;
 
 /// Rank of a figure by importance; 0 is the most important and is kept first.
@@ -41,7 +41,7 @@ fn chosen<T, R: Ord>(all: &[T], most: usize, rank: impl Fn(&T) -> R) -> Vec<&T> 
     places.into_iter().map(|place| &all[place]).collect()
 }
 
-/// The figures that have a row.
+/// The figures that get a row.
 pub(crate) fn rows(figures: &[Figure]) -> Vec<&Figure> {
     chosen(figures, ROWS_MAX, rank)
 }

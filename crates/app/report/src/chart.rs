@@ -12,10 +12,10 @@ use crate::hue::Hues;
 pub(crate) const CHARTS_MAX: usize = 24;
 /// Lines of one chart at most.
 pub(crate) const LINES_MAX: usize = 8;
-/// Everything that is drawn, by kind.
+/// All charts, by kind.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Charts {
-    /// Latency over IOPS, one mark a queue depth.
+    /// Latency over IOPS, one mark per queue depth.
     pub curves: Vec<Chart>,
     /// Latency over percentile.
     pub spectra: Vec<Chart>,
@@ -27,33 +27,31 @@ pub(crate) struct Charts {
     pub inside: Vec<Chart>,
     /// Stages of transactions, over the same time.
     pub phases: Vec<Chart>,
-    /// Of races, the rates until each is done.
+    /// Rates over time until each racer has finished.
     pub races: Vec<Chart>,
     /// Number of charts and lines that were left out.
     #[serde(skip)]
     pub left_out: usize,
 }
 
-/// One chart.
 #[derive(Debug, Serialize)]
 pub(crate) struct Chart {
     pub title: String,
     pub lines: Vec<ChartLine>,
 }
 
-/// One line of a chart.
 #[derive(Debug, Serialize)]
 pub(crate) struct ChartLine {
     pub label: String,
     pub source: Source,
-    /// Number of the stack's colour.
+    /// Colour index of the stack.
     pub color: usize,
     /// `[x, y]`; curves add the queue depth and the 99th percentile: `[iops, p50, depth, p99]`.
     pub points: Vec<Vec<f64>>,
 }
 
 impl ChartLine {
-    /// A line of a group's stack.
+    /// A line for a group's stack.
     pub fn of(hues: &Hues, group: &Group<'_>, label: String, points: Vec<Vec<f64>>) -> Self {
         let (source, color) = (group.first.source, hues.get(&group.first.stack));
         Self { label, source, color, points }
@@ -64,9 +62,9 @@ impl ChartLine {
 #[derive(Debug, Serialize)]
 pub(crate) struct Sweep {
     pub title: String,
-    /// Words of the horizontal axis.
+    /// Label of the horizontal axis.
     pub x: &'static str,
-    /// Words of the vertical axis; `latency` is in microseconds.
+    /// Label of the vertical axis; `latency` is in microseconds.
     pub y: &'static str,
     /// Logarithmic axes.
     pub xlog: bool,
@@ -74,7 +72,7 @@ pub(crate) struct Sweep {
     pub lines: Vec<ChartLine>,
 }
 
-/// Values that all lie within this share of the largest are a chart of a constant.
+/// If all values are within this share of the largest, the chart shows a constant and is dropped.
 const CONSTANT: f64 = 0.03;
 
 impl Chart {
@@ -90,7 +88,7 @@ impl Chart {
     }
 }
 
-/// Makers and families before a drive's model.
+/// Vendor and family names that precede a drive's model.
 const MAKERS: [&str; 14] = [
     "Intel ",
     "Optane ",
@@ -112,7 +110,7 @@ const MAKERS: [&str; 14] = [
 /// base`. Provenance shows the full title.
 pub(crate) fn short(title: &str) -> &str {
     let plain = title.split(" (").next().filter(|short| !short.trim().is_empty()).unwrap_or(title);
-    // A description of layers is a sentence, not a model.
+    // A description of layers is a sentence, not a model name.
     if plain.contains([':', ',']) || plain.contains(" of ") || plain.contains(" over ") {
         return plain;
     }
@@ -133,7 +131,7 @@ pub(crate) fn short(title: &str) -> &str {
 mod tests {
     use super::short;
 
-    /// A name that says too little is of another drive.
+    /// A short name must still identify the drive.
     #[test]
     fn a_short_name_is_the_model() {
         for (title, name) in [

@@ -18,7 +18,7 @@ use analysis::{Group, Ops, depth_of, groups, is_sql};
 
 /// Lines of a chart of counters.
 const COUNTER_LINES_MAX: usize = 8;
-/// Quarter decades of a spectrum: from the median's neighbourhood to 99.9999 %.
+/// Percentiles of a spectrum in steps of a quarter decade: from the median to 99.9999 %.
 const SPECTRUM_STEPS: u32 = 24;
 
 /// The charts of one run.
@@ -37,7 +37,7 @@ pub(crate) fn charts(run: &Run) -> Charts {
             of_it.iter().copied().filter(|group| !is_sql(group.first)).collect();
         charts.sweeps.extend(sweeps(&hues, title, &others, &mut charts.left_out));
         charts.sweeps.extend(sql_sweeps(&hues, title, &of_it));
-        // More lines than these cannot be told apart.
+        // More lines than this cannot be distinguished.
         charts.inside.extend(inside(&hues, title, &of_it[..of_it.len().min(COUNTER_LINES_MAX)]));
         for class in OpClass::ALL {
             let mut shown = last_points(&of_it, Ops::Only(class));
@@ -109,8 +109,7 @@ fn last_points<'a, 'b>(groups: &[&'a Group<'b>], ops: Ops) -> Vec<&'a Group<'b>>
     last.collect::<IndexMap<_, _>>().into_values().collect()
 }
 
-/// Latency over rate: a chart an experiment and kind of operations, a line a stack and way of raising the
-/// load.
+/// Latency over rate: one chart per experiment and operation class, one line per stack and kind of load.
 fn curve_charts(run: &Run, hues: &Hues) -> (Vec<Chart>, usize) {
     let mut charts: IndexMap<String, Chart> = IndexMap::new();
     let mut left_out = 0;
@@ -189,7 +188,7 @@ fn inside(hues: &Hues, title: &str, groups: &[&Group<'_>]) -> Vec<Chart> {
     names.into_iter().map(chart).collect()
 }
 
-/// `[seconds, operations a second]` of the first repetition, warm-up included.
+/// `[seconds, operations per second]` of the first repetition, warm-up included.
 fn series(hues: &Hues, group: &Group<'_>, class: OpClass) -> ChartLine {
     let intervals = group.first.result.recording.intervals.iter();
     let points = intervals

@@ -13,7 +13,7 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::Type;
 use serde_json::{Map, Value};
 
-/// Rows of a group of a Parquet file.
+/// Rows per row group of a Parquet file.
 const GROUP_ROWS: usize = 100_000;
 
 /// Comma-separated values (RFC 4180) with a line of names.
@@ -108,7 +108,7 @@ fn write_column(
     cells: &Cells,
     rows: std::ops::Range<usize>,
 ) -> Result<(), ParquetError> {
-    // 1 for a value, 0 for a missing one.
+    // Definition levels: 1 for a value, 0 for a missing one.
     fn levels<T>(all: &[Option<T>]) -> Vec<i16> {
         all.iter().map(|one| i16::from(one.is_some())).collect()
     }
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(json["rows"].as_array().unwrap().len(), 3);
     }
 
-    /// A file that other programs cannot read, or read as other numbers, is worse than none.
+    /// Parquet files must be readable by other programs with the same values.
     #[test]
     fn parquet_reads_back_as_it_was_written() {
         let bytes = columns_parquet(&table()).unwrap();
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!((rows[0].get_long(2).unwrap(), rows[2].get_bool(3).unwrap()), (7, true));
     }
 
-    /// A study's title must not run as a formula of whoever opens its figures, nor steer a terminal.
+    /// A study's title must neither run as a spreadsheet formula nor control a terminal.
     #[test]
     fn cells_are_text_whatever_they_begin_with() {
         assert_eq!(quote("=cmd|' /C calc'!A1"), "'=cmd|' /C calc'!A1");

@@ -17,22 +17,22 @@ pub struct CompareRow {
     pub difference: String,
     /// `-5.9 to -3.9 %`; a dash without an interval.
     pub interval: String,
-    /// Experiment, stack and point.
+    /// Experiment, stack and parameters.
     pub place: String,
     /// Operations and metric.
     pub figure: String,
     /// Both values, with their sources if they differ.
     pub values: String,
-    /// Number of pairs or runs and the difference that they would detect; or why it is not judged.
+    /// Number of pairs or runs and the detectable difference, or why there is no verdict.
     pub basis: String,
 }
 
 /// A comparison.
 #[derive(Debug, Serialize)]
 pub struct CompareView {
-    /// The answer.
+    /// The headline.
     pub sentence: String,
-    /// Which side is which, and how they ran.
+    /// Names of both sides, and how they ran.
     pub about: String,
     /// The worst first.
     pub rows: Vec<CompareRow>,
@@ -45,26 +45,26 @@ pub struct CompareView {
 /// Maximum rows of a page.
 const ROWS_MAX: usize = 200;
 
-/// The comparison of a page of two runs.
+/// The comparison on a page of two runs.
 #[derive(Debug, Serialize)]
 pub(crate) struct Compared {
     /// The comparison; `None` if it was refused.
     view: Option<CompareView>,
-    /// Rows without a place.
+    /// Number of rows that are not shown.
     left: usize,
     /// Why it was refused.
     refused: String,
 }
 
 impl Compared {
-    /// Its first sentence.
+    /// Its headline.
     pub(crate) fn sentence(&self) -> Option<&str> {
         self.view.as_ref().map(|view| view.sentence.as_str())
     }
 }
 
-/// Compares two runs of one study on a page. A single run has decisions, three runs have no obvious pairs,
-/// and different studies were joined to be read together.
+/// Compares two runs of one study. A single run has a decision table instead; three runs have no obvious
+/// pairs; runs of different studies are only shown together.
 pub(crate) fn compared(all: &[Run]) -> Option<Compared> {
     let [first, second] = all else { return None };
     if first.study.name != second.study.name {
@@ -106,7 +106,7 @@ fn refused_text(refused: &Refused) -> String {
     }
 }
 
-/// The words of a comparison.
+/// Formats a comparison.
 #[must_use]
 pub fn compare_view(comparison: &Comparison) -> CompareView {
     let mut rows: Vec<&Row> = comparison.rows.iter().collect();
@@ -238,7 +238,7 @@ fn interval(difference: &Difference) -> String {
     format!("{} to {}", signed(lo, hi), signed(hi, hi))
 }
 
-/// `-4.9 %`, or a factor if it or its partner is a large percentage.
+/// `-4.9 %`, or a factor if it or the other end of the interval is a large percentage.
 fn signed(ratio: f64, largest: f64) -> String {
     match ratio {
         ratio if largest >= 2.0 => format!("\u{d7} {}", human_count(ratio)),

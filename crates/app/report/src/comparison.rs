@@ -17,7 +17,7 @@ use crate::decision_view::times_number;
 use crate::finding::{Finding, Order, Side};
 use crate::words::{engine_title, experiment_title, point_words, storage_words};
 
-/// Ratios nearer to 1 are no difference worth a headline.
+/// Ratios closer to 1 than this give no headline.
 const ABOUT: f64 = 0.05;
 
 /// The finding of a decision, and the second line.
@@ -34,8 +34,8 @@ pub(crate) fn decision_finding(decision: &Decision<'_>) -> (Finding, String) {
     (finding, second_line(decision))
 }
 
-/// Where several jobs ran on the two storages of the first decision: the best over the reference in each,
-/// from the least to the most.
+/// For the two storages of the first decision, if several jobs ran on both: the best over the reference in
+/// each, ascending.
 pub(crate) fn across(run: &Run, decisions: &[Decision<'_>]) -> Option<Finding> {
     let first = decisions.first()?;
     let best = first.best_other()?;
@@ -77,7 +77,7 @@ fn title<'a>(choice: &'a Choice<'_>) -> &'a str {
     short(choice.group.stack_title())
 }
 
-/// The title within a sentence: `this disk`.
+/// The title for use within a sentence: `this disk`.
 fn place(choice: &Choice<'_>) -> String {
     storage_words(choice.group.stack_title()).to_owned()
 }
@@ -111,8 +111,8 @@ fn subject(group: &Group<'_>, counted: DecisionMetric) -> String {
     format!("{} {noun}{readers}{rate}", engine_title(group))
 }
 
-/// The bracket: n, the ratio's interval, and the source if it was not measured; differences of the reference
-/// included.
+/// Text of the bracket: n, the ratio's interval, and the source if not measured; also that of the reference
+/// if it differs.
 fn note(choice: &Choice<'_>, here: Option<&Choice<'_>>, interval: Option<String>) -> String {
     let runs = choice.group.trials.len();
     let other = here.map_or(runs, |here| here.group.trials.len());
@@ -154,7 +154,7 @@ fn order_of(ratio: Estimate) -> Order {
     }
 }
 
-/// Doubts about a number that leave no ratio when two of them meet.
+/// Warnings that make the ratio of two stacks unreliable if both have one.
 const GRAVE: [WarningKind; 5] = [
     WarningKind::Errors,
     WarningKind::LoadNotKept,
@@ -258,7 +258,7 @@ mod tests {
     use archive::TrialRecord;
     use stats::estimate::over_values;
 
-    /// Two jobs of LMDB on two drives, the second the other way round, made of a stored run.
+    /// Two LMDB jobs on two drives with opposite results, derived from a stored run.
     fn two_jobs() -> Run {
         let place = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/runs/v1");
         let mut run = Run::read(std::path::Path::new(place), engines::list()).unwrap();
@@ -282,7 +282,7 @@ mod tests {
         run
     }
 
-    /// A page that speaks of the first of several jobs sells what loses in the others.
+    /// The headline must mention jobs with the opposite result.
     #[test]
     fn what_other_jobs_say_stands_beside_the_first() {
         let run = two_jobs();
@@ -299,7 +299,7 @@ mod tests {
         let mut one = run.clone();
         one.trials.truncate(2);
         assert_eq!(across(&one, &decisions(&one)), None, "one job speaks for itself");
-        // A job that ran at two points counts twice: the last is not the experiment.
+        // A job with two sets of parameters counts twice: the experiment alone does not identify a job.
         let mut more = run.clone();
         more.trials.extend(run.trials[..2].iter().cloned().map(|mut trial| {
             trial.point.insert("clients".into(), "64".into());
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(ratios.len(), 3);
     }
 
-    /// A reference that stood still for half of its trial crowned whichever drive it was next to.
+    /// A reference that stalled for half of its trial would make any other drive look faster.
     #[test]
     fn a_ratio_that_is_no_more_than_a_trial_moved_by_itself_is_open() {
         let mut run = two_jobs();
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(moved(&run), (true, true));
     }
 
-    /// "Twice as fast" of runs that might have said the contrary sells drives that are no better.
+    /// A ratio whose sign another run may reverse must be inconclusive.
     #[test]
     fn a_difference_that_another_run_may_turn_round_is_open() {
         let of = |ratios: &[f64]| over_values(ratios).expect("an estimate");

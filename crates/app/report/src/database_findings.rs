@@ -1,4 +1,4 @@
-//! Findings about databases: write stalls, engines, fabrics, races, memory, lasting changes of the rate.
+//! Findings about databases: write stalls, engines, fabrics, races, memory, lasting rate changes.
 //!
 //! Invariant: a cause is named only with its count.
 
@@ -13,7 +13,7 @@ use workload::OpClass;
 use crate::finding::Finding;
 use crate::words::{engine_title, experiment_title, runs_each, storage_words};
 
-/// Beginning of the names of totals that count stalls by their cause.
+/// Prefix of the counters that count stalls by cause.
 const STALLS_BY: &str = "stalls_by_";
 /// Groups whose stalls are reported.
 const STALLS_TOLD: usize = 3;
@@ -81,7 +81,7 @@ fn causes(trial: &TrialRecord) -> String {
     found.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Compares the first engine with the second by peak lookups and updates, on the first stack and the first
+/// Compares the first engine with the second by peak lookups and updates, on the first stack and on the first
 /// one with another drive.
 pub(crate) fn engines(run: &Run) -> Vec<Finding> {
     let all = groups(run);
@@ -132,13 +132,13 @@ fn carried(stack: &StackRecord) -> Option<(&str, &str)> {
     stack.device.strip_prefix("model:")?.split_once("-over-")
 }
 
-/// Whether a rate was another than it seems.
+/// Whether a rate has a warning that makes it unreliable.
 fn spoiled(group: &Group<'_>) -> bool {
     let unsteady = |trial: &TrialRecord| doubts_of(trial).contains(&WarningKind::Unsteady);
     group.trials.iter().any(|trial| spoils(trial).is_some() || unsteady(trial))
 }
 
-/// The share of the local rate that each test keeps behind a fabric, by drive.
+/// The share of the local rate that each test keeps over a fabric, by drive.
 pub(crate) fn fabrics(run: &Run) -> Vec<Finding> {
     let all = groups(run);
     let mut found = Vec::new();
@@ -249,7 +249,7 @@ pub(crate) fn performance_drops(run: &Run) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    /// Lookups on two drives of a stored run, as if engines had made them.
+    /// Lookups on two drives of a stored run, relabelled as those of two engines.
     fn stored() -> (Run, [TrialRecord; 2]) {
         let place = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/runs/v1");
         let run = Run::read(std::path::Path::new(place), engines::list()).unwrap();
@@ -269,7 +269,7 @@ mod tests {
         TrialRecord { engine, stack, experiment, ..trial.clone() }
     }
 
-    /// A study of two engines that names one drive instead is asked something else than it was.
+    /// A study of two engines must compare the engines on each drive.
     #[test]
     fn engines_are_compared_on_each_drive() {
         let (mut run, [fast, slow]) = stored();
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(ratios(&run), Vec::<f64>::new(), "one engine has nothing next to it");
     }
 
-    /// "The fabric keeps 1.42 of the local rate" was the local run that was spoiled.
+    /// An unreliable local run must not make a fabric look faster than local access.
     #[test]
     fn tests_of_which_either_side_was_spoiled_say_nothing_of_a_fabric() {
         let (mut run, [fast, slow]) = stored();

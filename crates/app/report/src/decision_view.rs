@@ -20,10 +20,10 @@ use crate::hue::Hues;
 use crate::svg::{Scale, escape};
 use crate::words::{engine_title, experiment_title, point_words, runs_words};
 
-/// Decisions that have a body; figures have all.
+/// Number of decisions shown as tables; `figures` prints all.
 const BODIES_MAX: usize = 6;
 
-/// Storages of one body; figures have all.
+/// Number of storages in one table; `figures` prints all.
 const ROWS_MAX: usize = 24;
 
 /// One body of the table.
@@ -33,7 +33,7 @@ pub(crate) struct DecisionView {
     title: String,
     /// Parameters that all rows share.
     note: String,
-    /// Axis marks of ratios; empty if there is only one stack.
+    /// Axis labels of the ratios; empty if there is only one stack.
     axis: String,
     rows: Vec<ChoiceView>,
 }
@@ -47,12 +47,12 @@ struct ChoiceView {
     interval: String,
     ratio: String,
     ratio_interval: String,
-    /// Where the ratio lies, as a picture.
+    /// The ratio as a chart.
     bar: String,
     p99: String,
     limited: String,
     worth: String,
-    /// Its ratio is not reliable.
+    /// The ratio is unreliable.
     doubted: bool,
     /// The row is unreliable: emulation was inaccurate.
     unlike: bool,
@@ -64,7 +64,7 @@ struct ChoiceView {
 
 #[derive(Serialize)]
 struct ObjectiveView {
-    /// Class of the style sheet.
+    /// CSS class.
     state: &'static str,
     mark: &'static str,
     text: String,
@@ -113,7 +113,7 @@ fn failed_beside(run: &Run, decision: &Decision<'_>) -> Vec<String> {
     stacks.iter().map(title).collect()
 }
 
-/// `several`: the engine has other bodies, so the experiment is named.
+/// With `several`, the engine has other tables, so the experiment is named.
 fn view(run: &Run, decision: &Decision<'_>, hues: &Hues, several: bool) -> DecisionView {
     let here = decision.here();
     let counted = decision.counted.words();
@@ -161,7 +161,7 @@ fn view(run: &Run, decision: &Decision<'_>, hues: &Hues, several: bool) -> Decis
     DecisionView { title, note, axis: if alone { String::new() } else { axis(&scale) }, rows }
 }
 
-/// How large the database is: whether it fits in memory decides more than the drive does.
+/// Size of the database: whether it fits in memory matters more than the drive.
 fn data_words(here: &Choice<'_>) -> Option<String> {
     let load = here.group.first.result.load.as_ref()?;
     (load.db_bytes > 0).then(|| format!("database {} after load", Bytes(load.db_bytes)))
@@ -285,7 +285,7 @@ fn axis(scale: &Scale) -> String {
     out
 }
 
-/// A ratio on the axis: a line from 1, the interval, and a mark whose shape is the source.
+/// A ratio on the axis: a line from 1, the interval, and a mark whose shape shows the source.
 fn bar(one: &Choice<'_>, scale: &Scale) -> String {
     let mut out = String::new();
     let label = one.ratio.map_or_else(|| "reference".into(), |ratio| times(ratio.value));
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
     use analysis::decision::single_reads;
 
-    /// A drive that vanishes from a table because its trials failed is taken for one that was not asked.
+    /// A drive whose trials failed must be listed, or it would look as if it had not been tested.
     #[test]
     fn what_failed_is_named_beside_what_did_not() {
         let place = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/runs/v1");

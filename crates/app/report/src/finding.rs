@@ -23,7 +23,7 @@ impl Side {
 /// How the best storage compares with the reference.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Order {
-    /// It is faster: times the reference.
+    /// Faster by this factor.
     Faster(f64),
     /// The reference is faster.
     Slower,
@@ -47,7 +47,7 @@ pub(crate) enum Finding {
     Compared { subject: String, best: Side, here: Side, order: Order, note: String },
     /// One job on one storage.
     Reached { subject: String, is_rate: bool, side: Side, note: String },
-    /// All jobs of two storages: the ratios of the least and the most favourable one.
+    /// All jobs of two storages: the least and the most favourable ratio.
     Across { best: String, here: String, least: (f64, String), most: (f64, String) },
     /// The lowest load that reaches nearly the highest rate.
     PeakRate { storage: String, rate: f64, job: String, load: String, note: String },
@@ -75,7 +75,7 @@ pub(crate) enum Finding {
     Stalls { engine: String, share: f64, storage: String, note: String },
     /// Two engines on one storage.
     Engines { engines: [String; 2], what: &'static str, ratio: f64, storage: String, note: String },
-    /// The share of the local rate behind a fabric, from the least to the most; the least in one job.
+    /// The range of shares of the local rate kept over a fabric, with the job that keeps least.
     Fabric { storage: String, kept: [f64; 2], least: String, note: String },
     /// A lasting change of the rate; seconds since the start.
     PerformanceDrop { storage: String, at: f64, change: String, cause: String },
@@ -93,7 +93,7 @@ impl Display for Finding {
     }
 }
 
-/// The sentence before its first word is written large.
+/// The sentence without a capitalized first word.
 struct Words<'f>(&'f Finding);
 
 impl Display for Words<'_> {
@@ -288,7 +288,7 @@ mod tests {
         "4 KiB random".to_owned()
     }
 
-    /// One of each about several storages or databases, as a reader sees them.
+    /// One finding of each kind about several storages or databases, as shown to readers.
     fn of_databases() -> Vec<Finding> {
         let side = Side::new;
         let job = |order| Finding::Compared {
@@ -343,7 +343,7 @@ mod tests {
         all
     }
 
-    /// One of each about block requests.
+    /// One finding of each kind about block I/O.
     fn of_blocks() -> Vec<Finding> {
         let ratings = |passed: &[u32], failed: &[u32]| Finding::Act {
             storage: storage(),
@@ -395,7 +395,7 @@ mod tests {
         ]
     }
 
-    /// A first sentence that is longer than a breath, or has three brackets, is not read.
+    /// Every template must stay within the length and bracket limits of a headline.
     #[test]
     fn every_sentence_is_short_and_has_its_words() {
         let all = of_databases().into_iter().chain(of_blocks());

@@ -1,8 +1,8 @@
 //! Colours of stacks: one per drive, the same in every chart and table of a page.
 //!
-//! Real disks are drawn in ink; a model has the colour of its drive, whatever layers it has. Some drives have
-//! fixed colours on every page; others take the next unused one. Invariant: `0` is ink, [`HUES`] the number
-//! of colours of the style sheet; stacks of one colour are numbered, for distinct marks.
+//! Real disks are black; a model has the colour of its drive, whatever layers it has. Some drives have fixed
+//! colours on every page; others take the next unused one. Invariant: `0` is black, [`HUES`] the number of
+//! colours in the style sheet; stacks of one colour are numbered, for distinct marks.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ const KNOWN: [(&str, usize); 5] =
 pub(crate) struct Hues(BTreeMap<String, (usize, usize)>);
 
 impl Hues {
-    /// Of `run`.
+    /// Assigns the colours of `run`.
     pub fn of(run: &Run) -> Self {
         let drives = || run.header.stacks.iter().filter_map(drive_of);
         let mut taken: BTreeMap<&str, usize> = BTreeMap::new();
@@ -55,7 +55,7 @@ impl Hues {
         self.0.get(stack).map_or(0, |(_, variant)| *variant)
     }
 
-    /// That of a stack.
+    /// The colour of a stack.
     pub fn get(&self, stack: &str) -> usize {
         self.0.get(stack).map_or(0, |(hue, _)| *hue)
     }
@@ -86,7 +86,7 @@ mod tests {
         StackRecord { name: name.into(), device: device.into(), ..StackRecord::default() }
     }
 
-    /// A drive that changes its colour behind a fabric looks like another drive.
+    /// A drive must keep its colour behind caches, RAID and fabrics.
     #[test]
     fn a_drive_is_known_behind_whatever_stands_before_it() {
         for (device, drive) in [

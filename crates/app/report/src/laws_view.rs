@@ -72,7 +72,7 @@ struct CodecView {
     speeds: String,
     published: String,
     break_even: String,
-    /// One a stack.
+    /// One line per stack.
     effects: Vec<String>,
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn laws_view(run: &Run, hues: &Hues) -> Option<LawsView> {
     })
 }
 
-/// Errors beyond this: the law does not hold.
+/// Relative error above which the law is reported as failed.
 const HOLDS: f64 = 0.25;
 
 fn cache_view(law: &CacheLaw, hues: &Hues, title: &dyn Fn(&str) -> String) -> Option<CacheView> {
@@ -146,7 +146,7 @@ fn cache_view(law: &CacheLaw, hues: &Hues, title: &dyn Fn(&str) -> String) -> Op
     })
 }
 
-/// The words of the upright axis, and the picture.
+/// The label of the vertical axis, and the chart.
 fn cache_picture(law: &CacheLaw, hue: usize) -> Option<(String, String)> {
     let missed = law.points.iter().map(|point| 1.0 - point.hits).filter(|x| *x > 0.0);
     let x = Scale::over(missed, true)?;

@@ -25,7 +25,7 @@ const FOLLOW: &str = include_str!("../assets/follow.js");
 pub struct Listed {
     /// Name of its folder.
     pub name: String,
-    /// Its study.
+    /// Name of the study.
     pub study: String,
     /// When it began.
     pub started: String,
@@ -47,10 +47,10 @@ pub fn library_page(folder: &str, runs: &[Listed]) -> Result<String, ReportError
     made(folder, "", context! { runs => Serde(runs), studies => Serde(&studies), goes_on })
 }
 
-/// How the figures of one study went from run to run.
+/// Trends of one study's figures over its runs.
 ///
 /// # Errors
-/// [`ReportError`] when the template fails.
+/// [`ReportError`] if the template fails.
 pub fn trend_page(study: &str, trends: &[Trend]) -> Result<String, ReportError> {
     let left = trends.len().saturating_sub(TRENDS_MAX);
     let views: Vec<_> = trends.iter().take(TRENDS_MAX).map(view).collect();
@@ -101,7 +101,7 @@ fn studies_of(runs: &[Listed]) -> Vec<(String, usize)> {
 
 /// Height of a picture, pixels.
 const HEIGHT: f64 = 110.0;
-/// Part of that below the axis.
+/// Height below the axis.
 const BELOW: f64 = 20.0;
 
 fn view(trend: &Trend) -> TrendView {
@@ -220,7 +220,7 @@ mod tests {
         assert!(page.contains("last over first: 0.50"), "{page}");
     }
 
-    /// Whatever a page of the library loads, it is its own.
+    /// Pages of the library must load nothing from other origins.
     #[test]
     fn pages_name_what_may_run() {
         let page = follow_page("run").unwrap();

@@ -37,7 +37,7 @@ use analysis::published::publication;
 use analysis::verdict::RunStack;
 use analysis::{Figure, figures, unit_text};
 
-/// The page could not be rendered; the template's message.
+/// The page could not be rendered; contains the template's message.
 #[derive(Debug, thiserror::Error)]
 #[error("report: {0}")]
 pub struct ReportError(#[from] minijinja::Error);
@@ -71,7 +71,7 @@ struct RunView<'a> {
     durable: bool,
     /// The study has objectives.
     objectives: bool,
-    /// Their results, missed ones first.
+    /// Results of the objectives, missed ones first.
     asked: Vec<AskedView>,
     /// Number of objectives that are not listed.
     asked_left: usize,
@@ -81,7 +81,7 @@ struct RunView<'a> {
     strip: Option<StripView>,
     laws: Option<LawsView>,
     points: Vec<String>,
-    /// The publication that is shown next to ours.
+    /// The publication whose results are shown.
     citation: Option<String>,
     places: Vec<PlaceTable>,
     /// Summary of the claims' verdicts.
@@ -97,7 +97,7 @@ struct RunView<'a> {
     study: String,
 }
 
-/// A warning: the fact first, details folded.
+/// A warning; details are folded.
 #[derive(Serialize)]
 struct WarningView {
     title: &'static str,
@@ -108,7 +108,7 @@ struct WarningView {
     remedy: &'static str,
 }
 
-/// Characters of the worst case on the first screen.
+/// Maximum length of the worst case on the first screen.
 const WORST_MAX: usize = 220;
 
 impl WarningView {
@@ -215,7 +215,7 @@ struct OverviewLine {
 }
 
 impl Overview {
-    /// `None` for a single run. `found` is the result of a comparison of two.
+    /// `None` for a single run. `found` is the headline of a comparison of two.
     fn of(views: &[RunView<'_>], found: Option<&str>) -> Option<Self> {
         let (first, others) = views.split_first().filter(|(_, others)| !others.is_empty())?;
         let same = |of: &dyn Fn(&RunView<'_>) -> String| {
@@ -242,7 +242,7 @@ impl Overview {
     }
 }
 
-/// One objective at one point.
+/// One objective for one set of parameters.
 #[derive(Serialize)]
 struct AskedView {
     state: &'static str,
@@ -342,7 +342,7 @@ fn view(run: &Run) -> RunView<'_> {
     }
 }
 
-/// The stacks of a run with the drives that they are.
+/// The stacks of a run with their identified drives.
 fn run_stacks(run: &Run) -> Vec<RunStack> {
     let of = |record: &StackRecord| {
         let declared = run.study.stack.iter().find(|stack| stack.name == record.name);
@@ -359,7 +359,7 @@ fn run_stacks(run: &Run) -> Vec<RunStack> {
     run.header.stacks.iter().map(of).collect()
 }
 
-/// A published drive figure on one line; an error only if it is held out.
+/// A published drive figure on one line; with an error only if it is held out.
 fn checked_text(figure: &validate::CheckedFigure) -> String {
     let shape = &figure.shape;
     let order = if shape.sequential { "sequential" } else { "random" };
@@ -391,7 +391,7 @@ pub(crate) fn policy_hash(text: &str) -> String {
     format!("sha256-{}", STANDARD.encode(Sha256::digest(text.as_bytes())))
 }
 
-/// The library without the link in its banner: the page holds no external address at all.
+/// The chart library without the link in its banner: the page contains no external address.
 fn without_links(script: &str) -> String {
     let banner_end = script.find("*/").map_or(0, |at| at + 2);
     format!("/*! uPlot 1.6.32, MIT licence, (c) Leon Sorokin */{}", &script[banner_end..])
@@ -408,14 +408,14 @@ mod tests {
         Run::read(std::path::Path::new(place), engines::list()).unwrap()
     }
 
-    /// What stands before the first table.
+    /// Everything before the first table.
     fn first_screen(run: Run) -> String {
         let page = html(&[run]).unwrap();
         let (_, head) = page.split_once("<section class=\"head\"").unwrap();
         head.split_once("</section>").unwrap().0.to_owned()
     }
 
-    /// Of several runs the first's sentence is not the page's: whoever reads no further believes it is.
+    /// A page of several runs must not open with the headline of the first run alone.
     #[test]
     fn a_page_of_several_runs_says_what_each_found_before_any() {
         let (first, mut second) = (stored(), stored());
@@ -434,7 +434,7 @@ mod tests {
         assert!(!alone.contains("run-1") && alone.contains("id=\"answer\""));
     }
 
-    /// A figure that is spoiled, without a word where one looks first, sells the wrong drive.
+    /// An unreliable figure must have its warning on the first screen.
     #[test]
     fn what_spoils_a_run_stands_on_its_first_screen() {
         let steady = |run: &mut Run| {

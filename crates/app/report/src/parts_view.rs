@@ -1,6 +1,6 @@
 //! Where the time of an operation goes: one bar per stack, on one scale.
 //!
-//! The drive, and stages that wait for it, have its colour; the rest is grey. Measured bars are solid,
+//! Time in the drive and waits for it have the drive's colour; the rest is grey. Measured bars are solid,
 //! emulated and predicted ones hatched. Invariant: bars of one decision share a scale from zero.
 
 use std::fmt::Write;
@@ -32,7 +32,7 @@ const BAR: f64 = 18.0;
 pub(crate) struct PartsView {
     title: String,
     svg: String,
-    /// Stacks whose time was not counted in parts.
+    /// Stacks without a time breakdown.
     without: String,
     /// The numbers behind the bars.
     rows: Vec<PartsRow>,
@@ -160,7 +160,7 @@ fn draw(svg: &mut String, bar: &Bar<'_>, top: f64, scale: &Scale) {
     }
 }
 
-/// Class of the style sheet, and a label short enough for a bar.
+/// CSS class, and a label short enough for a bar.
 const fn drawn(part: Part) -> (&'static str, &'static str) {
     match part {
         Part::Cpu => ("host-1", "CPU"),

@@ -1,7 +1,7 @@
 //! Published tables in their original shape: rows and columns, one line per source in each cell.
 //!
-//! Places whose names match up to a colon are rows of one table. Columns are the varying metric and job.
-//! Invariant: a cell's lines belong to one printed number.
+//! Places with the same name up to a colon are rows of one table. Columns are the varying metric and job.
+//! Invariant: a cell's lines belong to one published value.
 
 use analysis::comparing::{ClaimView, LineView, PlaceView, RowView};
 use analysis::verdict::Lies;
@@ -26,7 +26,7 @@ pub(crate) struct Pivot {
 #[derive(Debug, Serialize)]
 struct PivotRow {
     title: String,
-    /// One per column; empty if nothing was printed.
+    /// One per column; empty if nothing was published.
     cells: Vec<Vec<LineView>>,
 }
 
@@ -34,7 +34,7 @@ struct PivotRow {
 struct ClaimRow {
     #[serde(flatten)]
     claim: ClaimView,
-    /// Position of our value if inconclusive, and how far it is from the printed one.
+    /// Position of an inconclusive value, and its distance from the published one.
     lies: String,
 }
 
@@ -44,7 +44,7 @@ struct Printed {
     view: RowView,
 }
 
-/// The tables of a publication, in its order.
+/// The tables of a publication, in the order of the publication.
 pub(crate) fn place_tables(places: Vec<PlaceView>) -> Vec<PlaceTable> {
     let prefix = |place: &str| {
         place.rsplit_once(": ").map(|(table, row)| (table.to_owned(), row.to_owned()))
@@ -83,7 +83,7 @@ pub(crate) fn place_tables(places: Vec<PlaceView>) -> Vec<PlaceTable> {
 }
 
 fn claim_row(claim: ClaimView) -> ClaimRow {
-    // A claim in words may hold for a number that is far from the printed one.
+    // A claim can hold although its value is far from the published one.
     let far = claim.over_printed.filter(|times| !(1.0 / FAR..=FAR).contains(times));
     let far = far.map_or_else(String::new, |times| match times >= 1.0 {
         true => format!("{}x the published value", two_digits(times)),
@@ -114,7 +114,7 @@ fn pivot(printed: &[Printed]) -> Pivot {
         values.len() > 1
     };
     let metrics = several(&|one| one.view.metric.as_str());
-    // If a row names the engine, the rest of the job is the same for all of it.
+    // If rows are engines, the columns need not repeat the engine.
     let of_row = |one: &Printed| {
         let same = printed.iter().filter(|other| other.row == one.row);
         let mut whats: Vec<&str> = same.map(|other| other.view.what.as_str()).collect();
@@ -157,10 +157,10 @@ fn pivot(printed: &[Printed]) -> Pivot {
     }
 }
 
-/// Columns shown side by side; more become rows, if there are fewer rows.
+/// Maximum number of columns; a wider table is transposed if it has fewer rows.
 const COLUMNS_MAX: usize = 6;
 
-/// Rows as columns and columns as rows.
+/// Transposes the table.
 fn turned(pivot: Pivot) -> Pivot {
     let columns = pivot.rows.iter().map(|row| row.title.clone()).collect();
     let mut rows: Vec<PivotRow> =
@@ -173,7 +173,7 @@ fn turned(pivot: Pivot) -> Pivot {
     Pivot { columns, rows }
 }
 
-/// A metric as people call it.
+/// A metric's name for people.
 pub(crate) fn metric_words(metric: &str) -> String {
     let known = match metric {
         "latency_mean" => "mean latency",
@@ -228,7 +228,7 @@ mod tests {
         PlaceView { place: name.into(), rows: vec![row], claims: Vec::new() }
     }
 
-    /// "Ours inside" of a number that is nothing like the printed one reads as agreement.
+    /// A value inside the claim's range but far from the published one must not read as agreement.
     #[test]
     fn a_claim_says_where_ours_lies_and_how_far_it_is() {
         let lies = |lies: Option<Lies>, over_printed: Option<f64>| {
@@ -274,7 +274,7 @@ mod tests {
         assert!(pivot.rows[0].cells[1].is_empty() && !pivot.rows[1].cells[1].is_empty());
     }
 
-    /// One row of eleven columns is cut where the page ends; eleven rows are read.
+    /// A wide, low table would be cut off at the page's edge and must be transposed.
     #[test]
     fn a_table_that_is_wide_and_low_is_turned() {
         let metrics = ["a", "b", "c", "d", "e", "f", "g"];

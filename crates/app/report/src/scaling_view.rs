@@ -1,7 +1,7 @@
-//! When the drive stops mattering: one picture per panel, one labelled line per drive.
+//! When the drive stops mattering: one chart per panel, one labelled line per drive.
 //!
-//! Colour is the drive, dash the source; both axes are logarithmic. Invariant: a line has one source; the
-//! filling of its points shows which.
+//! Colour is the drive, dashes the source; both axes are logarithmic. Invariant: a line has one source; the
+//! fill of its points shows which.
 
 use std::fmt::Write;
 
@@ -15,24 +15,24 @@ use crate::hue::Hues;
 use crate::svg::{Scale, below, escape, levels, marks, open, path, without_middle};
 use crate::words::engine_word;
 
-/// Panels that are drawn; figures have all.
+/// Number of panels shown; `figures` prints all.
 const PANELS_MAX: usize = 8;
 /// Maximum lines of a panel.
 const LINES_MAX: usize = 8;
 const HEIGHT: f64 = 230.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 22.0;
-/// Characters of a label; the full text is its tooltip.
+/// Maximum length of a label; the tooltip has the full text.
 const LABEL_MAX: usize = 17;
-/// Least distance of two labels.
+/// Minimum distance of two labels.
 const LABEL: f64 = 14.0;
 
-/// One picture, in three columns: marks of the rate, lines, labels.
+/// One chart in three columns: axis labels, lines, line labels.
 #[derive(Serialize)]
 pub(crate) struct ScalingView {
     title: String,
     axis: &'static str,
-    /// In a sentence: from where on drives differ by less than a tenth.
+    /// One sentence: from where on the drives differ by less than 10 %.
     finding: String,
     left: String,
     lines: String,
@@ -43,7 +43,7 @@ pub(crate) struct ScalingView {
 /// The scaling charts of a run.
 pub(crate) fn scaling_views(run: &Run, hues: &Hues) -> Vec<ScalingView> {
     let all = panels(run);
-    // Of several databases each is named.
+    // With several databases, each is named.
     let several = |panel: &Panel| all.iter().any(|one| one.engine != panel.engine);
     let shown = all.iter().take(PANELS_MAX);
     shown.filter_map(|panel| view(run, panel, hues, several(panel))).collect()
@@ -97,7 +97,7 @@ fn view(run: &Run, panel: &Panel, hues: &Hues, several: bool) -> Option<ScalingV
     })
 }
 
-/// Marks around 0 and the matching letters: stacks of one drive share its colour.
+/// Marks (centred at 0) and the matching letters: stacks of one drive share its colour.
 const SHAPES: [(&str, &str); 4] = [
     ("M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z", "\u{25cf}"),
     ("M-3.2 -3.2h6.4v6.4h-6.4z", "\u{25a0}"),
@@ -135,7 +135,7 @@ fn draw(
     }
 }
 
-/// Names at the ends of the lines, pushed apart where they would lie on each other.
+/// Labels at the ends of the lines, moved apart where they would overlap.
 fn labels(
     mut ends: Vec<(f64, &ScalingLine)>,
     hues: &Hues,
@@ -180,7 +180,7 @@ fn labels(
 /// Ratio up to which drives count as equal.
 const NEAR: f64 = 1.1;
 
-/// How far apart the drives are at both ends of the axis.
+/// Ratio between the drives at both ends of the axis.
 fn finding(panel: &Panel, title: &dyn Fn(&str) -> String) -> String {
     let apart = |at: f64| {
         let values: Vec<(f64, String)> = panel

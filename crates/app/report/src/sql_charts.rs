@@ -1,6 +1,6 @@
-//! Pictures of SQL trials: stages of a transaction over time, races, sweeps of tuning parameters.
+//! Charts of SQL trials: parts of a transaction over time, races, sweeps of tuning parameters.
 //!
-//! Invariant: cliffs are drawn at the time at which they were found.
+//! Invariant: performance drops are drawn at the time at which they were found.
 
 use archive::{Run, TrialRecord};
 use indexmap::IndexMap;
@@ -12,7 +12,7 @@ use analysis::cliffs::found;
 use analysis::sql::queries;
 use analysis::{Group, Ops, is_sql};
 
-/// Parameters that SQL experiments sweep, with the words of the axis.
+/// Parameters that SQL experiments sweep, with the axis label.
 const SWEPT: [(&str, &str); 3] = [
     ("clients", "connections"),
     ("buffer_pool", "buffer pool (MiB, or % of the tables)"),
@@ -22,7 +22,7 @@ const SWEPT: [(&str, &str); 3] = [
 const NAMED: [&str; 6] =
     ["workload", "compression", "doublewrite", "flush_method", "durability", "distribution"];
 
-/// Transactions per second over each parameter that varies, a line a stack and other parameters.
+/// Transactions per second over each parameter that varies, one line per stack and other parameters.
 pub(crate) fn sql_sweeps(hues: &Hues, title: &str, groups: &[&Group<'_>]) -> Vec<Sweep> {
     let groups: Vec<&Group<'_>> =
         groups.iter().copied().filter(|group| is_sql(group.first)).collect();
@@ -56,7 +56,7 @@ pub(crate) fn sql_sweeps(hues: &Hues, title: &str, groups: &[&Group<'_>]) -> Vec
     out
 }
 
-/// The number of a parameter: MiB or percent of a pool, KiB of a page.
+/// The value of a parameter: MiB or percent for a buffer pool, KiB for a page.
 fn value_of(group: &Group<'_>, name: &str) -> Option<f64> {
     let Some(text) = group.first.point.get(name) else {
         // An omitted parameter has its default.
@@ -93,7 +93,7 @@ fn other_words(group: &Group<'_>, all: &[&Group<'_>], axis: &str) -> String {
 /// Maximum number of trials whose time by statement is drawn; those with the most cliffs first.
 const DRAWN_MAX: usize = 12;
 
-/// Of trials of SQL, the time of a transaction by statement, with their cliffs.
+/// Time of a transaction by statement, with performance drops, for each SQL trial.
 pub(crate) fn phases(run: &Run) -> Vec<Chart> {
     let mut trials: Vec<&TrialRecord> =
         run.trials.iter().filter(|trial| is_sql(trial) && trial.repetition == 1).collect();
@@ -103,7 +103,7 @@ pub(crate) fn phases(run: &Run) -> Vec<Chart> {
     trials.into_iter().map(time_by_class).collect()
 }
 
-/// Milliseconds of a transaction by class, over time; a cliff is an upright line.
+/// Milliseconds per transaction by class, over time; a performance drop is a vertical line.
 fn time_by_class(trial: &TrialRecord) -> Chart {
     let shown = |i: &&stats::Interval| i.phase != stats::Phase::Drain;
     let intervals: Vec<&stats::Interval> =

@@ -21,11 +21,11 @@ use crate::words::engine_title;
 
 /// Columns of the heat map at most.
 const COLUMNS_MAX: usize = 120;
-/// Rows of a decade.
+/// Rows per decade.
 const ROWS_A_DECADE: f64 = 6.0;
 const RATE_HEIGHT: f64 = 96.0;
 const HEAT_HEIGHT: f64 = 150.0;
-/// Shares of a column from which a cell gets darker.
+/// Shares of a column at which a cell gets darker.
 const SHADES: [f64; 5] = [0.0005, 0.01, 0.05, 0.15, 0.35];
 /// Share of the median rate below which an interval is stalled.
 const STALLED: f64 = 0.1;
@@ -42,8 +42,8 @@ pub(crate) struct StripView {
     heat: String,
     heat_marks: String,
     captions: Vec<String>,
-    /// Of each column its second, operations per second, median and 99th percentile in microseconds, as
-    /// JSON for the cursor.
+    /// For each column: second, operations per second, median and p99 in microseconds, as JSON for the
+    /// cursor.
     columns_json: String,
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn strip_view(run: &Run, decisions: &[Decision<'_>], hues: &Hues) -> 
     })
 }
 
-/// Rates that all lie within this share of each other are a chart of a constant.
+/// If all rates are within this share of each other, the chart is dropped.
 const CONSTANT: f64 = 0.03;
 
 fn is_constant(columns: &[Column]) -> bool {
@@ -139,7 +139,7 @@ fn columns(trial: &TrialRecord, class: OpClass) -> Vec<Column> {
 struct Band {
     from: f64,
     to: f64,
-    /// A cliff is a line.
+    /// Drawn as a vertical line.
     cliff: bool,
     caption: String,
 }

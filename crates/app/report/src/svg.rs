@@ -13,11 +13,11 @@ pub(crate) struct Scale {
     log: bool,
 }
 
-/// Larger than any value of a storage.
+/// Upper bound of any value on an axis.
 const VALUE_MAX: f64 = 1e18;
 
 impl Scale {
-    /// From `from` to `to`, which are above 0 if logarithmic.
+    /// An axis from `from` to `to`, which must be positive if logarithmic.
     pub fn new(from: f64, to: f64, log: bool) -> Self {
         let (from, to) = if log { (from.ln(), to.ln()) } else { (from, to) };
         let sound = from.is_finite() && to.is_finite();
@@ -26,7 +26,7 @@ impl Scale {
         Self { from, to, log }
     }
 
-    /// Over all of `values`, with a little air; from 0 where it is linear.
+    /// An axis over all `values` with a margin; from 0 if linear.
     pub fn over(values: impl Iterator<Item = f64>, log: bool) -> Option<Self> {
         let mut ends: Option<(f64, f64)> = None;
         let sound = |value: &f64| value.abs() < VALUE_MAX && (!log || *value > 1.0 / VALUE_MAX);
@@ -41,13 +41,13 @@ impl Scale {
         })
     }
 
-    /// Place of `value` in percent of the axis.
+    /// Position of `value` in percent of the axis.
     pub fn at(&self, value: f64) -> f64 {
         let value = if self.log { value.max(f64::MIN_POSITIVE).ln() } else { value };
         ((value - self.from) / (self.to - self.from) * 100.0).clamp(-5.0, 105.0)
     }
 
-    /// Round values to write at the axis, at most some six.
+    /// Round values for tick labels, about six at most.
     pub fn ticks(&self) -> Vec<f64> {
         let (low, high) = match self.log {
             true => (self.from.exp(), self.to.exp()),
@@ -76,7 +76,7 @@ impl Scale {
     }
 }
 
-/// A number without a tail.
+/// A number with few digits.
 pub(crate) fn short(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -128,7 +128,7 @@ pub(crate) fn levels(out: &mut String, places: impl Iterator<Item = f64>) {
     }
 }
 
-/// Words below a picture: `(percent of the width, word)`.
+/// Labels below a chart: `(percent of the width, label)`.
 pub(crate) fn below(out: &mut String, height: f64, words: impl Iterator<Item = (f64, String)>) {
     for (x, word) in words {
         let _ = write!(
@@ -140,7 +140,7 @@ pub(crate) fn below(out: &mut String, height: f64, words: impl Iterator<Item = (
     }
 }
 
-/// The first this many characters of a name that is longer.
+/// Truncates a name to this many characters.
 pub(crate) fn cut(name: &str, most: usize) -> String {
     match name.char_indices().nth(most) {
         Some((end, _)) => format!("{}\u{2026}", name[..end].trim_end()),
@@ -148,8 +148,8 @@ pub(crate) fn cut(name: &str, most: usize) -> String {
     }
 }
 
-/// A name without its middle, where it is longer than `most` characters: stacks of one drive differ at
-/// their end.
+/// Removes the middle of a name longer than `most` characters: names of one drive's stacks differ at their
+/// end.
 pub(crate) fn without_middle(name: &str, most: usize) -> String {
     let letters: Vec<char> = name.chars().collect();
     if letters.len() <= most {
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(escape("<b>&\"x\""), "&lt;b&gt;&amp;&quot;x&quot;");
     }
 
-    /// Three lines with one name are three lines without.
+    /// Shortened names of three lines must stay distinguishable.
     #[test]
     fn stacks_of_one_drive_are_told_apart_in_few_letters() {
         let short = |name: &str| without_middle(name, 17);

@@ -36,7 +36,7 @@ pub(crate) fn sweeps(
     left_out: &mut usize,
 ) -> Vec<Sweep> {
     let mut out = Vec::new();
-    // Reads, writes and flushes have separate pictures: colour is the drive.
+    // Reads, writes and flushes have separate charts, because colour shows the drive.
     let mut sweep = |title: (&str, &str), axis: &Axis, measures: &[Measure]| -> Vec<Sweep> {
         let of = |measure| sweep(hues, title, (groups, &mut *left_out), axis, measure);
         measures.iter().filter_map(of).collect()

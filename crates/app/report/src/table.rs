@@ -88,7 +88,7 @@ pub fn text_table(figures: &[Figure]) -> String {
     out
 }
 
-/// Number of points up to which a run is summarized in lines.
+/// Up to this number of parameter sets, a run is summarized in lines.
 const SUMMED_MAX: usize = 4;
 
 /// One line per class of operation of a small run: rate, throughput, mean, percentiles.
@@ -130,7 +130,7 @@ pub fn summary(run: &Run) -> Vec<String> {
     points.into_iter().map(line).collect()
 }
 
-/// Metrics of a summary with the words before them.
+/// Metrics of a summary with their labels.
 const SUMMED: [(&str, &str); 8] = [
     ("iops", ""),
     ("ops_rate", ""),

@@ -1,6 +1,7 @@
-//! Confidence in the figures of a page: roles of published figures, emulation accuracy, host load.
+//! Confidence in the figures of a page: how many published figures are fitted or held out, emulation
+//! accuracy, host load.
 //!
-//! Invariant: counts and errors of this run's records only.
+//! Invariant: counts and errors come from this run's records only.
 
 use analysis::decision::{Decision, Reliability};
 use analysis::doubts::{WarningKind, doubts_of};
@@ -12,7 +13,7 @@ use study::Source;
 use crate::chart::short;
 use crate::hue::Hues;
 
-/// A line of the card.
+/// One line of the table.
 #[derive(Serialize)]
 pub(crate) struct TrustLine {
     name: String,
@@ -21,10 +22,10 @@ pub(crate) struct TrustLine {
     text: String,
 }
 
-/// Storages on the card.
+/// Number of storages in the table.
 const LINES_MAX: usize = 24;
 
-/// The card.
+/// The lines of the table.
 pub(crate) fn trust_lines(run: &Run, decisions: &[Decision<'_>], hues: &Hues) -> Vec<TrustLine> {
     run.header
         .stacks

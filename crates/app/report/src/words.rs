@@ -1,6 +1,6 @@
-//! Names of engines, points and repetitions on a page.
+//! Names of engines, parameters and repetitions on a page.
 //!
-//! Invariant: one name for one thing in all views.
+//! Invariant: the same name in all views.
 
 use analysis::{Group, groups, is_sql};
 use archive::Run;
@@ -65,7 +65,7 @@ pub(crate) fn point_words(group: &Group<'_>) -> String {
     words.join(", ")
 }
 
-/// The clients of a key-value job: next to a writer they are readers.
+/// What the clients of a key-value job are called: readers if there is a writer.
 pub(crate) fn clients_word(group: &Group<'_>) -> &'static str {
     match group.first.point.get("workload").map(String::as_str) {
         None | Some("read_while_writing" | "read_while_scanning") => "reader",

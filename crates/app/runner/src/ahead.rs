@@ -17,7 +17,6 @@ use crate::predicted::{Modelled, predict};
 /// The result of [`predict`].
 type Predicted = Result<Option<TrialResult>, String>;
 
-/// Results that wait for their turn.
 #[derive(Default)]
 pub(crate) struct Ahead(BTreeMap<u32, Predicted>);
 

@@ -24,17 +24,17 @@ pub struct Disk {
     pub model: String,
     /// Its title.
     pub title: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// File with the data; `None` for memory.
     pub store: Option<PathBuf>,
-    /// The file that is the disk.
+    /// The file that exposes the disk.
     pub file: PathBuf,
-    /// The block device over it.
+    /// The loop device over it.
     pub block: Option<PathBuf>,
     /// The transport.
     pub transport: String,
-    /// The emulation overhead.
+    /// The emulation overhead, nanoseconds.
     pub floor_ns: u64,
     /// Delivered times.
     pub served: Served,
@@ -44,10 +44,10 @@ pub struct Disk {
     /// The run that created it; `None` if attached by a user.
     #[serde(default)]
     pub owner: Option<u32>,
-    /// Whether a plan of faults took its power away.
+    /// Whether an injected fault has cut its power.
     #[serde(default)]
     pub powerless: bool,
-    /// How often it was to be detached and was not, since it was used.
+    /// Number of refused detach requests since it was last used.
     #[serde(default)]
     pub stayed: u32,
     /// The last user that prevented detaching.
@@ -57,7 +57,7 @@ pub struct Disk {
     pub ended: bool,
 }
 
-/// Bytes of a file, blanks at its end included.
+/// Size of an entry file, padded with blanks.
 const LENGTH: usize = 16 << 10;
 
 fn directory(state: &Path) -> PathBuf {
@@ -72,10 +72,10 @@ pub struct DiskEntry {
 }
 
 impl DiskEntry {
-    /// Notes a disk of this process.
+    /// Creates the registry entry of a disk served by this process.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The entry cannot be written.
     pub fn new(state: &Path, disk: &Disk) -> Result<Self, StackError> {
         let dir = directory(state);
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
@@ -117,13 +117,13 @@ pub fn all(state: &Path) -> Result<Vec<Disk>, StackError> {
     Ok(found)
 }
 
-/// Living disks with their files.
+/// Attached disks with their entry files.
 fn read(dir: &Path) -> Result<Vec<(PathBuf, Disk)>, StackError> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(StackError::io("read", dir))?,
     };
-    // Names and numbers in it are acted upon, so nobody else may write them.
+    // Entries name processes and paths that are acted upon, so nobody else may write them.
     check_directory(dir)?;
     let mut found = Vec::new();
     let paths = entries.flatten().map(|entry| entry.path());
@@ -189,7 +189,7 @@ impl Disk {
     /// Checks that its server is not stopped: a process that waits for a stopped server cannot be killed.
     ///
     /// # Errors
-    /// If it was stopped, with help.
+    /// The server is stopped; with help.
     pub fn goes_on(&self) -> Result<(), StackError> {
         if !is_stopped(self.process) {
             return Ok(());
@@ -212,10 +212,10 @@ impl Disk {
         StackError::refused(&self.file.display(), "its server process has died", "crosspoint clean")
     }
 
-    /// Asks its server to end and waits; returns what it served.
+    /// Requests its server to detach, and waits; returns the final state.
     ///
     /// # Errors
-    /// If it does not end.
+    /// It does not detach in time.
     pub fn end(self, state: &Path, patience: Duration) -> Result<Self, StackError> {
         let dir = directory(state);
         let entry = read(&dir)?.into_iter().find(|(_, one)| one.file == self.file);
@@ -224,7 +224,8 @@ impl Disk {
         };
         let number = i32::try_from(self.process).ok().and_then(Pid::from_raw);
         let held = number.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        // Checked while it is held: the number may belong to another process, also in another container.
+        // Checked while the lock is held: the process number may belong to another process, also in another
+        // container.
         if let Some(held) = held.filter(|_| has_open(self.process, &path)) {
             self.goes_on()?;
             let _ = pidfd_send_signal(&held, Signal::TERM);
@@ -233,7 +234,7 @@ impl Disk {
         let mut last = self.clone();
         while began.elapsed() < patience {
             let Ok(mut file) = File::open(&path) else {
-                // Another process saw that it ended, or it died.
+                // Another process saw it end, or it died.
                 return if self.is_left() { Err(self.died()) } else { Ok(last) };
             };
             let gone = file.try_lock_shared().is_ok();

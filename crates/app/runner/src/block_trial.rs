@@ -20,7 +20,6 @@ use crate::watch::{Event, Watcher};
 use crate::watched::{Overdue, watched};
 use crate::{RunnerError, measured};
 
-/// Runs a trial of a block job.
 pub(crate) fn run(
     bench: &mut Bench<'_>,
     run: RunContext<'_>,
@@ -80,7 +79,7 @@ pub(crate) fn run(
     })))
 }
 
-/// Records that a trial did not end, and leaves: its threads wait for the device and cannot be ended.
+/// Records that a trial did not end, and exits: its threads wait for the device and cannot be stopped.
 fn give_up(run: RunContext<'_>, trial: &Trial, stack: &Stack) {
     let reason = format!("{} does not answer: the trial exceeded its deadline", stack.name);
     if !run.stopping() {

@@ -1,4 +1,4 @@
-//! Measures the cost of this host's I/O path on a file.
+//! Measures the overhead of this host's I/O path on a file.
 //!
 //! On a slow disk the fixed cost of a round is included. Invariants: needs no privileges; everything created
 //! is in the undo journal; rounds are interleaved and their medians used, so a busy moment affects all alike.
@@ -21,8 +21,8 @@ use crate::measured::open_file;
 const SIZE: Bytes = Bytes::mib(64);
 /// Number of rounds; medians are used.
 const ROUNDS: usize = 5;
-/// Queue depths. With pread a thread sleeps in every operation, so the cost of the path cannot be separated
-/// from that of sleeping: the published psync path is kept.
+/// Queue depths. With pread a thread sleeps in every operation, so the overhead of the path cannot be
+/// separated from that of sleeping: the published psync path is used.
 const DEPTHS: [u32; 4] = [1, 4, 16, 64];
 
 /// Identifies this host in a calibration, which is invalid on another kernel or CPU.
@@ -34,11 +34,11 @@ pub fn host_name() -> String {
     format!("{}; {}; processors {}, cores {cores}{twice}", facts.kernel, facts.cpu, facts.cpus)
 }
 
-/// Measures the I/O path on a file in `directory`; `None` if it was stopped. `tell` receives the steps done
-/// and their number. Takes about 15 s.
+/// Measures the I/O path on a file in `directory`; `None` if stopped. `tell` receives the number of completed
+/// steps and their total. Takes about 15 s.
 ///
 /// # Errors
-/// If the directory takes no 64 MiB file or no direct I/O, or the kernel has no io_uring.
+/// The directory has no space for 64 MiB or no direct I/O, or the kernel has no io_uring.
 pub fn calibrate(
     directory: &Path,
     (journal, stop): (&Journal, &AtomicBool),
@@ -84,7 +84,7 @@ pub fn calibrate(
     let wake_ups = WakeUps { interrupt, interrupt_p90, cpu, same_cpu, other_cpu };
     let found = Calibration::new(names, observe::cores(), wake_ups, path);
     found.possible().map_err(|reason| unfit(directory, &reason))?;
-    // The work of kernel worker threads is not part of this thread's path.
+    // Work of kernel worker threads is not part of this thread's path.
     match found.path.iter().find(|path| path.depth >= 16 && path.sleeps > SLEEPS_MAX) {
         Some(_) => {
             Err(unfit(directory, "the kernel hands requests of this file to worker threads"))
@@ -94,7 +94,7 @@ pub fn calibrate(
     }
 }
 
-/// A deep queue sleeps less often per operation than this.
+/// Maximum number of sleeps per operation at a deep queue.
 const SLEEPS_MAX: f64 = 0.5;
 
 fn unfit(directory: &Path, reason: &str) -> RunnerError {
@@ -109,7 +109,7 @@ fn unfit(directory: &Path, reason: &str) -> RunnerError {
 /// The cost measured by one round.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
-    /// Of an operation.
+    /// CPU time per operation.
     cpu_ns: f64,
     /// Sleeps per operation.
     sleeps: f64,

@@ -59,7 +59,7 @@ pub fn read_text(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Foreign data that a study will overwrite, in words.
+/// Describes the data that a study will overwrite.
 #[must_use]
 pub fn overwrites(study: &study::Study) -> Vec<String> {
     let devices = study.stack.iter().filter(|stack| stack.allow_write);
@@ -82,7 +82,7 @@ pub fn overwrites(study: &study::Study) -> Vec<String> {
     devices.chain(schemas).chain(variables).collect()
 }
 
-/// Jaro-Winkler similarity (0 to 1) from which a name is suggested.
+/// Minimum Jaro-Winkler similarity (0 to 1) for suggesting a name.
 const LIKE: f64 = 0.85;
 
 /// The most similar name.
@@ -126,7 +126,7 @@ pub fn built_in_profiles() -> Vec<&'static str> {
 /// # Errors
 /// If it does not exist.
 pub fn profile_text(name: &str) -> Result<String, RunnerError> {
-    // As studies write it.
+    // Studies write the prefix.
     let name = name.strip_prefix("model:").unwrap_or(name);
     let refuse = |reason: String| RunnerError::Profile { name: name.to_owned(), reason };
     if name.ends_with(".toml") {

@@ -1,4 +1,4 @@
-//! What executors share: the run of a trial, and how one is carried out.
+//! Shared by executors: the context of a trial, and how one is run.
 //!
 //! Invariant: nothing here runs a trial.
 
@@ -17,10 +17,10 @@ use crate::estimate::deadline;
 use crate::options::Options;
 use crate::watch::Watcher;
 
-/// Planned duration from which a trial keeps a journal; shorter ones are repeated.
+/// Minimum planned duration of a trial with a journal; shorter ones are run again.
 const JOURNALED: Nanos = Nanos::from_secs(60);
 
-/// Time to stop besides two intervals: an engine flushes its data.
+/// Time limit for stopping, in addition to two intervals: an engine flushes its data.
 const STOP_GRACE: Duration = Duration::from_secs(15);
 
 /// Carries out trials: by measuring, emulating or predicting them, or, in tests, from a script.
@@ -53,11 +53,10 @@ pub(crate) trait Executor {
 /// Result of running a trial.
 #[derive(Debug)]
 pub(crate) enum Execution {
-    /// It was stopped before anything was recorded.
+    /// Stopped before anything was recorded.
     Stopped,
-    /// It ended.
     Ended(Box<TrialResult>),
-    /// It ended together with others, by number; its own result is among them.
+    /// Ended together with other trials, listed by number; its own result is among them.
     Together(Vec<(u32, Result<TrialResult, RunnerError>)>),
 }
 
@@ -74,7 +73,7 @@ pub(crate) struct RunContext<'a> {
     pub plan: &'a Plan,
     pub options: &'a Options<'a>,
     pub archive: &'a RunWriter,
-    /// Start of the running trial; racers begin together.
+    /// Start of the running trial; racers start together.
     pub began: Instant,
 }
 
@@ -83,7 +82,7 @@ impl<'a> RunContext<'a> {
         self.options.stop.load(Ordering::Relaxed)
     }
 
-    /// The journal of a trial that is too long to lose in a kill.
+    /// Starts the journal of a trial that is too long to lose in a kill.
     pub fn begin_journal(&self, trial: &Trial) -> Result<Option<PathBuf>, RunnerError> {
         if trial.timeline.end() < JOURNALED {
             return Ok(None);
@@ -92,7 +91,7 @@ impl<'a> RunContext<'a> {
         Ok(Some(self.archive.begin_trial(&known)?))
     }
 
-    /// When the process of a trial is ended that does not end.
+    /// Deadlines after which a trial's process is killed.
     pub fn waiting(&self, trial: &Trial, experiment: &Experiment) -> Waiting<'a> {
         let interval = Duration::from(trial.timeline.interval);
         Waiting {
@@ -112,14 +111,14 @@ impl<'a> RunContext<'a> {
         (stack, experiment, seed_of(study, trial))
     }
 
-    /// The record of a trial that ended so.
+    /// The record of a trial with this outcome.
     pub fn known(&self, trial: &Trial, outcome: TrialResult, ended: TrialOutcome) -> TrialRecord {
         let study::Parameters { mut point, defaults } = trial.job.parameters();
         let owned = |(name, value): study::Parameter| (name.into_owned(), value);
         if let Job::Act(job) = &trial.job
             && job.phase == study::ActPhase::Act
         {
-            // The number that ran, also where the configuration leaves it to the machine.
+            // The actual number of threads, also if the configuration leaves it to the machine.
             point.retain(|(name, _)| name != "service_threads");
             point.push((
                 "service_threads".into(),

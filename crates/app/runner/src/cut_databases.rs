@@ -1,4 +1,4 @@
-//! Databases under power cuts: written to until the power goes, killed, and verified afterwards.
+//! Databases under power cuts: written until the power cut, killed, and verified afterwards.
 //!
 //! Key-value engines run in a separate process and log acknowledgements in a ledger; each connection of a
 //! server inserts rows 1, 2, 3 ... into its own table and counts the acknowledged ones. Invariant: only
@@ -26,10 +26,10 @@ const LOOK: Duration = Duration::from_millis(2);
 /// Time limit for an engine to verify its database.
 const LOOKING_MAX: Duration = Duration::from_secs(120);
 
-/// What a database kept.
+/// Result of verifying a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept {
-    /// Everything that was acknowledged.
+    /// All acknowledged data.
     All(String),
     /// Acknowledged data is missing or altered.
     Lost(String),
@@ -91,10 +91,10 @@ impl<'a> CutDatabase<'a> {
         Ok(Self::Sql(Box::new(SqlUnderCut { job, place, log, server, at, acknowledged })))
     }
 
-    /// Writes until the power has `gone`; then kills the engine.
+    /// Writes until the power is `gone`, then kills the engine.
     ///
     /// # Errors
-    /// If it fails before; that is no data loss.
+    /// The engine fails before the power cut; that is no data loss.
     pub fn write(
         &mut self,
         gone: &(dyn Fn() -> bool + Sync),
@@ -113,7 +113,7 @@ impl<'a> CutDatabase<'a> {
         }
     }
 
-    /// Records that were acknowledged: loaded, and as often again if they were updated as well; or rows.
+    /// Number of acknowledged records: loaded, and once more if updates were acknowledged as well; or rows.
     pub fn acknowledged(&self) -> u64 {
         match self {
             Self::Kv(own) => own.acknowledged(),
@@ -218,7 +218,7 @@ impl SqlUnderCut<'_> {
             // A failure before the cut was not caused by it.
             let early = ended() && !gone();
             over.store(true, Ordering::Relaxed);
-            // Killed: waiting clients get an error.
+            // The server is killed: waiting clients get an error.
             *server = None;
             let ends = clients.into_iter().map(|client| client.join().unwrap_or(Ok(())));
             match ends.collect::<Result<Vec<()>, EngineError>>() {
@@ -276,7 +276,7 @@ fn failed_before(reason: &str) -> RunnerError {
     RunnerError::environment("drive", reason, "crosspoint doctor")
 }
 
-/// Inserts rows into a table, one per transaction, until something fails or it is over.
+/// Inserts rows into a table, one per transaction, until an insert fails or the power is gone.
 fn insert(
     job: &SqlJob,
     at: &Place,

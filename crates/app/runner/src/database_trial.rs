@@ -1,4 +1,4 @@
-//! Database trials of a run: the result of an engine's process as the result of a trial.
+//! Database trials of a run: converts the result of an engine's process to that of a trial.
 //!
 //! Invariants: a corrupt database is kept and ends the run; one whose engine died is first compared with its
 //! ledger, if there is one.
@@ -118,7 +118,7 @@ fn after_the_end(
 
 /// Keeps a corrupt database, and reports where.
 fn keep_database(run: RunContext<'_>, trial: &Trial, reason: String, place: &Path) -> RunnerError {
-    // A device stays where it is; its link goes with the run.
+    // The device stays; its link is removed with the run.
     let place = &std::fs::canonicalize(place).unwrap_or_else(|_| place.to_owned());
     let evidence: PathBuf = run.archive.path().join(format!("evidence-{}", trial.slug()));
     match databases::keep(place, &evidence) {
@@ -135,8 +135,8 @@ fn keep_database(run: RunContext<'_>, trial: &Trial, reason: String, place: &Pat
 /// Free space below which a file system is full for a database.
 const FULL: Bytes = Bytes(4 << 20);
 
-/// Removes the database of a trial. Reports whether its file system was full, which engines express in many
-/// ways (LMDB as an I/O error); what cannot be removed now is left to the undo journal.
+/// Removes the database of a trial. Reports whether its file system was full, which engines report in
+/// different ways (LMDB as an I/O error). Whatever cannot be removed now is left to the undo journal.
 fn put_away(place: &Path, mut outcome: TrialResult) -> TrialResult {
     if databases::is_device(place) {
         return outcome;

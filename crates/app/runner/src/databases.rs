@@ -1,7 +1,7 @@
 //! Database trials: an engine's process started, limited, queried and cleaned up.
 //!
 //! Each trial has its own database, so trials are independent. Invariants: the engine runs in a separate
-//! process, so its death is a failed trial; a corrupt database is kept.
+//! process, so its death fails one trial; a corrupt database is kept.
 
 use std::fs;
 use std::io;
@@ -31,7 +31,7 @@ pub const HOST_VERB: &str = "engine";
 /// Time limit of a probe.
 const PROBE_MAX: Duration = Duration::from_secs(60);
 
-/// What every request needs.
+/// Common parameters of requests.
 pub(crate) struct Asking<'a> {
     pub journal: &'a Journal,
     pub waiting: Waiting<'a>,
@@ -75,7 +75,7 @@ pub(crate) fn raw_program() -> (bool, String) {
     }
 }
 
-/// A process for the clients of SQL databases.
+/// Starts a process for the clients of SQL databases.
 pub(crate) fn start_host(mark: &Mark, stack: &str) -> Result<Channel, RunnerError> {
     start(mark, stack, false)
 }
@@ -148,7 +148,7 @@ fn request(
     }))
 }
 
-/// Longest real time of a simulated trial: it ends by itself when its threads hang.
+/// Time limit of a simulated trial, real time: a simulation whose threads hang ends by itself.
 const SIMULATED_MAX: Duration = Duration::from_secs(48 * 3600);
 
 /// Runs one trial in virtual time, with its files in the empty directory `place`.
@@ -176,7 +176,7 @@ pub(crate) fn simulate(
         (line.ask(&request, waiting, heard), simulated.join())
     });
     let ended = match (ended, simulated) {
-        // It was killed because of that.
+        // It was killed because of that error.
         (Ok(Ended::Died(_)), Ok(Err(error))) => Ended::Failed(error.to_string()),
         (Ok(Ended::Died(_)), Err(_)) => Ended::Failed("the simulation panicked".to_owned()),
         (ended, _) => ended.map_err(|error| worker_error(&trial.stack, &error))?,
@@ -236,7 +236,8 @@ fn memory_note(job: &KvJob, used: MemoryUse) -> String {
     )
 }
 
-/// Moves the files of a database to `to`, or copies them: a file system made for them goes with the run.
+/// Moves the files of a database to `to`, or copies them: a file system created for them is removed with the
+/// run.
 pub(crate) fn keep(from: &Path, to: &Path) -> io::Result<()> {
     if is_device(from) {
         // Too large to copy; the device stays unchanged until the run is undone.

@@ -33,7 +33,7 @@ use crate::{RunnerError, lacks, predicted};
 /// The open target of a stack.
 pub(crate) struct Opened {
     pub files: Vec<File>,
-    /// Where each is.
+    /// Path of each.
     pub paths: Vec<PathBuf>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Targets<'a> {
     areas: BTreeMap<String, WorkArea>,
     /// Database volumes by stack. Declared before the devices, to be undone first.
     volumes: BTreeMap<String, Volume>,
-    /// Emulated drives, by stack. After the volumes on them.
+    /// Emulated drives, by stack. Declared after the volumes on them, so that they are dropped later.
     pub drives: Drives,
     /// Stacks whose file is filled.
     filled: BTreeMap<String, PathBuf>,
@@ -330,12 +330,12 @@ impl<'a> Targets<'a> {
         Some((volume.device().to_owned(), rates))
     }
 
-    /// Whether the stack is still to be filled for preconditioning; it will not be a second time.
+    /// Whether the stack still has to be filled for preconditioning; returns `true` once.
     pub fn owes_fill(&mut self, stack: &Stack) -> bool {
         self.preconditioned.insert(stack.name.clone())
     }
 
-    /// The volume of a stack's databases, created if needed; nothing on it is touched.
+    /// The volume of a stack's databases, created if needed; existing data is not touched.
     fn volume(&mut self, stack: &Stack) -> Result<&Volume, RunnerError> {
         let paths = match &stack.device {
             DeviceName::Paths(paths) => paths.as_slice(),
@@ -355,7 +355,7 @@ impl<'a> Targets<'a> {
             let (journal, format) = (self.journal, format_of(stack.file_system));
             let made = match paths {
                 [path, ..] => {
-                    // Through the guard again, also if another stack used it in between.
+                    // Checked by the guard again, also if another stack used it in between.
                     self.hold(stack, paths)?;
                     let device = Arc::clone(&self.held[path]);
                     Volume::on_device(journal, self.area(stack)?, device, format)?
@@ -401,7 +401,7 @@ impl<'a> Targets<'a> {
             return Ok((self.area(stack)?.fresh("database")?, None));
         }
         if stack.attach {
-            // Its drive restarts, too.
+            // Its drive restarts as well.
             self.volumes.remove(&stack.name);
         }
         let volume = self.volume(stack)?;

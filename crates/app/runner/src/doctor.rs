@@ -16,7 +16,7 @@ use worker::Handler;
 pub enum Status {
     /// Works.
     Ok,
-    /// Works with less.
+    /// Works with restrictions.
     Limited,
     /// A study that needs it cannot run.
     Missing,
@@ -170,7 +170,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A controller of control groups, and the version of control groups that offers it.
+/// A cgroup controller, and the cgroup version that offers it.
 fn controller(name: &'static str, found: Option<u32>, missing: &str, fix: &str) -> Check {
     let only = if is_root() { "" } else { "; requires root" };
     let version = |version| format!("control groups, version {version}{only}");

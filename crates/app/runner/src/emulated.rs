@@ -1,4 +1,4 @@
-//! Stacks on emulated drives: the drive of each while it is used, and its delivered times per trial.
+//! Stacks on emulated drives: the drive of each while it is used, and its served latencies per trial.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -44,7 +44,7 @@ pub(crate) fn start(
     DriveProcess::start(&spec, Some(journal.mark())).map_err(with_stack)
 }
 
-/// The block device of a drive, and the file that this is over.
+/// The block device of a drive, and the file behind it.
 pub(crate) fn block(drive: &DriveProcess) -> Result<(&Path, &Path), StackError> {
     let block = drive.disk().block.as_deref().map(|block| (block, drive.file()));
     block.ok_or_else(|| {
@@ -58,7 +58,7 @@ struct StackDrive {
     process: Arc<DriveProcess>,
     /// Its counts were reset in the current or last trial.
     reset: bool,
-    /// An interval has ended since.
+    /// An interval has ended since the reset.
     counted: bool,
 }
 
@@ -71,7 +71,6 @@ impl Drives {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The drive of a stack.
     pub fn of(&self, stack: &str) -> Option<Arc<DriveProcess>> {
         self.all().get(stack).map(|drive| Arc::clone(&drive.process))
     }
@@ -87,19 +86,19 @@ impl Drives {
         drop(removed);
     }
 
-    /// Begins a trial on a stack: nothing has been counted.
+    /// Starts a trial on a stack with counters at zero.
     fn begin(&self, stack: &str) {
         if let Some(drive) = self.all().get_mut(stack) {
             (drive.reset, drive.counted) = (false, false);
         }
     }
 
-    /// Ends an interval of a trial; the `first` one resets the counts.
+    /// Ends an interval of a trial; the `first` one resets the counters.
     fn interval(&self, stack: &str, first: bool) {
         let mut drives = self.all();
         let Some(drive) = drives.get_mut(stack) else { return };
         if first {
-            // A server that does not answer has no counts for this trial.
+            // If the server does not answer, this trial has no counters.
             drive.reset = drive.process.reset_counts().is_ok();
         } else {
             drive.counted = drive.reset;
@@ -113,8 +112,8 @@ impl Drives {
     }
 }
 
-/// A watcher that resets delivered times when a trial's first interval has ended, to exclude loading. A trial
-/// of one interval has no counts.
+/// A watcher that resets the served latencies after a trial's first interval, to exclude loading. A trial of
+/// one interval has no counters.
 pub(crate) struct ResetCounts<'a> {
     inner: &'a mut dyn Watcher,
     drives: Drives,

@@ -1,6 +1,6 @@
-//! Errors between a study and its run, with exit class and next command.
+//! Errors between a study and its run, with exit code and next command.
 //!
-//! Invariant: every error has exactly one exit class.
+//! Invariant: every error has exactly one exit code.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use thiserror::Error;
 /// Exit classes of the command line, as documented in the README.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitClass {
-    /// A fault of ours.
+    /// A bug in this program.
     Internal,
     /// The command line is wrong.
     Usage,
@@ -82,10 +82,10 @@ pub enum RunnerError {
     /// The stack cannot be used.
     #[error(transparent)]
     Stack(#[from] StackError),
-    /// The run folder.
+    /// The run folder cannot be read or written.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    /// Results cannot be written there.
+    /// Results cannot be written to this path.
     #[error(transparent)]
     Output(#[from] OutputError),
     /// The run folder exists already.
@@ -111,7 +111,7 @@ pub enum RunnerError {
         /// A finished trial of it.
         slug: String,
     },
-    /// A run is not of the study that is needed.
+    /// The run belongs to another study than required.
     #[error("{path} is a run of the study `{study}`, not of `{wanted}`: {reason}")]
     NotThatStudy {
         /// The run folder.
@@ -148,7 +148,7 @@ pub enum RunnerError {
         /// A time scale that would help, if any.
         scale: Option<u32>,
     },
-    /// A block read is not what was written; becomes [`RunnerError::WrongData`] with its evidence.
+    /// A block does not contain what was written; becomes [`RunnerError::WrongData`] with its evidence.
     #[error(transparent)]
     WrongBlock(Box<block::Corruption>),
     /// Data read is not what was written.

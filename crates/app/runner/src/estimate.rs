@@ -13,11 +13,11 @@ use units::Bytes;
 const MARGIN: u64 = 64 << 20;
 /// Assumed rate of filling a file, bytes per second.
 const FILL_RATE: f64 = 400e6;
-/// Assumed rate of loading records, a second.
+/// Assumed rate of loading records, per second.
 const LOAD_RATE: f64 = 60e3;
 /// Assumed overhead of a measured trial, seconds.
 const TRIAL_OVERHEAD: f64 = 0.1;
-/// Assumed time of a predicted trial, seconds of wall per second of virtual time.
+/// Assumed duration of a predicted trial, seconds of real time per second of virtual time.
 const PREDICTED_SHARE: f64 = 0.03;
 
 /// Time and bytes of a plan.

@@ -1,6 +1,6 @@
 //! Executes a study's text, or resumes a run folder.
 //!
-//! Invariants: a trial in the archive is never run again; on every way out the undo journal is played.
+//! Invariants: a trial in the archive is never run again; on every exit the undo journal is replayed.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -30,10 +30,10 @@ pub struct Resumed {
     failed_before: bool,
 }
 
-/// Opens a run folder to resume it; `again`: failed trials run again.
+/// Opens a run folder to resume it; with `again`, failed trials run again.
 ///
 /// # Errors
-/// When it is no run, is damaged beyond its trials, or belongs to another plan.
+/// It is no run, is damaged beyond its trials, or belongs to another plan.
 pub fn resume(path: &Path, again: bool) -> Result<Resumed, RunnerError> {
     if path.is_dir() {
         check_directory(path)?;
@@ -53,7 +53,7 @@ pub fn resume(path: &Path, again: bool) -> Result<Resumed, RunnerError> {
         let planned = header.trials_planned;
         return Err(RunnerError::OtherPlan { path: path.into(), planned, now });
     }
-    // A version that ordered stacks otherwise gave the numbers to other trials.
+    // A version with another order of stacks gave the numbers to other trials.
     let planned: HashMap<u32, String> =
         plan.trials.iter().map(|trial| (trial.number, trial.slug())).collect();
     if let Some((_, slug)) = there.iter().find(|(number, slug)| planned.get(number) != Some(slug)) {
@@ -114,7 +114,7 @@ pub fn execute(
     })
 }
 
-/// Runs a study by the executor that `check` returns for its plan and the runs' folder.
+/// Runs a study with the executor that `check` returns for its plan and the run folder.
 pub(crate) fn execute_on<'e>(
     text: &str,
     options: &Options<'_>,
@@ -165,7 +165,7 @@ fn skip_text(skip: &study::Skip) -> String {
 /// Default folder of runs.
 const RUNS: &str = "runs";
 
-/// The folder that a run of `study` gets where the user names none.
+/// Default run folder of `study`.
 #[must_use]
 pub fn default_folder(study: &str) -> PathBuf {
     free_name(Path::new(RUNS), &named(study, &jiff::Zoned::now()))
@@ -182,7 +182,6 @@ fn free_name(dir: &Path, name: &str) -> PathBuf {
     names.find(|path| !path.exists()).unwrap_or_else(|| dir.join(name))
 }
 
-/// The directory that a run folder is in.
 fn parent_of(run: &Path) -> PathBuf {
     match run.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),

@@ -41,8 +41,8 @@ impl<'a> HostExecutor<'a> {
         Ok(Self { bench, ahead: Ahead::default() })
     }
 
-    /// Adds the delivered times of an emulated drive; CPU used for serving it is not counted as other
-    /// processes'.
+    /// Adds the served latencies of an emulated drive; CPU time of its server does not count as that of other
+    /// processes.
     fn add_served(&self, run: RunContext<'_>, stack: &str, result: &mut TrialResult) {
         // A simulated drive has its own record.
         if self.bench.targets.drives.of(stack).is_none() {
@@ -116,7 +116,7 @@ impl Executor for HostExecutor<'_> {
     }
 }
 
-/// Whether predictions of a run were begun with another host's times. Older runs did not record them.
+/// Whether the predictions of a run were started with another host's path. Older runs did not record it.
 fn is_of_another_host(begun: &StackRecord, host: &HostModel) -> bool {
     let recorded = !begun.host_times.is_empty();
     let cores = Some((host.cores, host.siblings));

@@ -1,4 +1,5 @@
-//! What this machine lacks for a plan, with the command that fixes it, before anything is created.
+//! Requirements of a plan that this machine lacks, each with the command that fixes it, before anything is
+//! created.
 //!
 //! Invariant: read-only; nothing is opened for writing, no server is contacted and nothing is started,
 //! because a study is untrusted input.
@@ -26,8 +27,8 @@ pub struct MissingRequirement {
     pub next: String,
 }
 
-/// Everything that `plan` needs and this machine lacks, in the order of the stacks. Costs a look at each
-/// directory, device and program that the plan names.
+/// Everything that `plan` requires and this machine lacks, in the order of the stacks. Checks each directory,
+/// device and program that the plan names.
 #[must_use]
 pub fn lacks(study: &Study, plan: &Plan) -> Vec<MissingRequirement> {
     let mut found = Vec::new();
@@ -156,7 +157,7 @@ fn missing_transport() -> Option<(String, String)> {
 fn place(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
     match &stack.device {
         DeviceName::Model(_) if stack.attach => missing_transport().or_else(|| {
-            // Its data is in memory as far as it is written.
+            // Data on an emulated drive is in memory as far as it is written.
             let needed = file_space(stack, jobs).min(stack.size());
             let free = observe::memory_available()?;
             let next = format!("use less data: --set stack.{}.size=...", stack.name);
@@ -189,7 +190,7 @@ fn place(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
                 return Some((error.to_string(), "use a directory of your own".to_owned()));
             }
             let needed = file_space(stack, jobs);
-            // Engines that map their files have them in memory.
+            // Engines that map their files need address space or memory for them.
             let mapped = jobs.iter().filter_map(|job| job.key_value()).find(|job| {
                 let engine = engines::list().find(&job.engine, Operations::KeyValue);
                 engine.is_some_and(|one| one.virtual_time == VirtualTime::InMemory)

@@ -62,10 +62,10 @@ pub use simulated::{SimulatedHost, psync_path};
 pub use target_checks::check_model;
 pub use watch::{Event, Watcher};
 
-/// Whether the private server of a SQL job is there, and what it lacks.
+/// Checks that the private server of a SQL job can be started.
 ///
 /// # Errors
-/// [`RunnerError::Environment`].
+/// [`RunnerError::Environment`] names what is missing.
 pub fn server_of(job: &study::SqlJob) -> Result<(), RunnerError> {
     servers::probe("drive", job)
 }

@@ -42,7 +42,7 @@ pub(crate) struct BlockPlace<'a> {
     pub experiment: &'a Experiment,
     /// Open files or devices.
     pub files: Vec<File>,
-    /// Fills that preconditioning still owes this stack.
+    /// Fill passes of preconditioning that are still due on this stack.
     pub fills: u32,
     pub own_cost: OwnCost,
     /// Where the ledger of a verified trial is.
@@ -103,7 +103,7 @@ pub(crate) fn run(
     };
     let failed = |error: RunError| run_error(stack, error);
     if let Some(wanted) = wanted {
-        // Its rounds are no part of the trial's record.
+        // Preconditioning rounds are not part of the trial's record.
         let control = &Control { keep: None, ..control.clone() };
         match precondition(&target, &spec, &wanted, (place.fills, control)).map_err(failed)? {
             Some(note) => notes.push(note),

@@ -9,7 +9,7 @@ use stack::Journal;
 /// Options of a run set by its caller.
 #[derive(Debug)]
 pub struct Options<'a> {
-    /// Run folder to make; `runs/STUDY-TIME` when none.
+    /// Run folder to create; `None`: `runs/STUDY-TIME`.
     pub out: Option<PathBuf>,
     /// Identities of the devices whose data may be overwritten.
     pub confirmed: Vec<String>,
@@ -27,7 +27,7 @@ pub struct Options<'a> {
     pub stop: &'a AtomicBool,
     /// Set before everything is undone under a trial, whose result is then discarded.
     pub abort: &'a AtomicBool,
-    /// Called when a trial neither ends nor can be ended, as on a device that does not answer; ends the
+    /// Called if a trial neither ends nor can be stopped, as on a device that does not answer; ends the
     /// program.
     pub give_up: fn(&Journal, &str),
 }

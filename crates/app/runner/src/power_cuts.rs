@@ -2,10 +2,10 @@
 //! from a seed, and the database is reopened and compared with the acknowledgements.
 //!
 //! Each cut has a fresh file system and database. At the cut the drive loses some unflushed blocks and fails
-//! every request, and the engine's process is killed; then power is restored, the file system is mounted as
-//! it is and the engine recovers. Invariants: draws depend on the seed and the number of the cut only (which
-//! write that is depends on the engine's threads); the log of acknowledgements is not on the drive; nothing
-//! of a cut outlives it.
+//! every request, and the engine's process is killed; then power is restored, the file system is mounted and
+//! the engine recovers. Invariants: draws depend on the seed and the number of the cut only (which write that
+//! is depends on the engine's threads); the log of acknowledgements is not on the drive; nothing of a cut
+//! outlives it.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ const SIZE_LEAST: Bytes = Bytes::mib(64);
 /// Time limit for a loop device to disappear after its file system.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Parameters.
+/// Parameters of a series of power cuts.
 #[derive(Debug, Clone, Copy)]
 pub struct PowerCuts<'a> {
     /// Model of the drive.
@@ -39,7 +39,7 @@ pub struct PowerCuts<'a> {
     pub cuts: u32,
     /// Seed of all draws.
     pub seed: Seed,
-    /// The cut happens at one of this many first writes.
+    /// The cut happens at one of the first `writes` writes.
     pub writes: u64,
     /// Share of flushes that the drive acknowledges and drops.
     pub lies: Share,
@@ -76,11 +76,10 @@ impl CutRecord {
     }
 }
 
-/// Cuts the power `plan.cuts` times; `heard` is notified after each cut. Returns fewer cuts if `stop` was
-/// set.
+/// Cuts the power `plan.cuts` times; calls `heard` after each cut. Returns fewer cuts if `stop` was set.
 ///
 /// # Errors
-/// If a requirement is missing; data loss is a result.
+/// A requirement is missing; data loss is a result.
 pub fn power_cuts(
     plan: &PowerCuts<'_>,
     trial: (&study::Study, &Trial),
@@ -110,7 +109,7 @@ pub fn power_cuts(
     Ok(cuts)
 }
 
-/// Path latency that the model leaves to the client: more than any, so that no model is too fast.
+/// Path latency that the model leaves to the client: longer than any, so that no model is too fast.
 const PATH: Nanos = Nanos::from_millis(10);
 
 /// The drive of all cuts.
@@ -149,7 +148,7 @@ impl Drive {
         Volume::over_file(journal, &self.area, self.served.file(), Some(format))
     }
 
-    /// Unmounts a file system, and waits until nothing reaches the drive.
+    /// Unmounts a file system, and waits until no request reaches the drive any more.
     fn take_off(&self, volume: Volume) -> Result<(), StackError> {
         drop(volume);
         let users = stack::still_used(self.served.file(), None, PATIENCE);
@@ -164,7 +163,7 @@ impl Drive {
     }
 }
 
-/// Drives of one name in a folder.
+/// Maximum number of drive images with one name in a folder.
 const NAMES_MAX: u32 = 1000;
 
 /// The contents of a drive after a cut; removed with the work area unless kept.
@@ -188,7 +187,7 @@ impl<'a> DriveImage<'a> {
         Ok(Self { store, keep, name: format!("seed-{}-cut-{number}", plan.seed.0) })
     }
 
-    /// Keeps it under a new name, or returns why it could not be kept.
+    /// Keeps the drive image under a new name, or returns why it could not be kept.
     fn keep(&self) -> Result<PathBuf, String> {
         for number in 1..NAMES_MAX {
             let more = if number == 1 { String::new() } else { format!("-{number}") };
@@ -203,7 +202,7 @@ impl<'a> DriveImage<'a> {
     }
 }
 
-/// One cut; `None` when it was stopped.
+/// One cut; `None` if stopped.
 fn one(
     plan: &PowerCuts<'_>,
     number: u32,
@@ -218,7 +217,7 @@ fn one(
     volume.remake()?;
     let place = volume.path().join("database");
     std::fs::create_dir(&place).map_err(StackError::io("make", &place))?;
-    // Everything is on the medium before counting starts.
+    // Everything is flushed before counting starts.
     std::fs::File::open(volume.path())
         .and_then(|place| Ok(rustix::fs::syncfs(place)?))
         .map_err(StackError::io("sync", volume.path()))?;
@@ -235,7 +234,7 @@ fn one(
         Job::Block(_) | Job::Act(_) => unreachable!("invariant: databases are cut"),
     };
     drive.served.begin_faults(Some(CutPlan { seed: seed.0, write, dropped_flushes: plan.lies }))?;
-    // A drive without a server is gone, too.
+    // A drive without a server has lost its power, too.
     let gone = || !matches!(drive.served.power_cut(), Ok(None));
     let written = database.write(&gone, with);
     let under_load = gone();
@@ -254,7 +253,7 @@ fn one(
         Some(keep) => Some(DriveImage::take(drive, (plan, keep), number)?),
         None => None,
     };
-    // The power is back.
+    // Power is restored.
     drive.served.begin_faults(None)?;
     let volume = drive.volume(journal, plan.format)?;
     let kept = match volume.mount_again() {
@@ -273,8 +272,8 @@ fn one(
     Ok((!stop.load(Ordering::Relaxed)).then_some(record))
 }
 
-/// The study of power cuts under the engine of this command: it writes as fast as the engine commits, each
-/// update on the medium before it is acknowledged; none for an engine without power cuts.
+/// The study of power cuts for the engine of this command: it writes as fast as the engine commits, each
+/// update flushed before it is acknowledged; `None` for an engine without support for power cuts.
 #[must_use]
 pub fn study_of(command: &str) -> Option<String> {
     let with =
@@ -295,7 +294,7 @@ pub fn study_of(command: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A study that does not parse would be an error of ours at the user.
+    /// The built-in study of every engine must parse.
     #[test]
     fn every_engine_has_its_study() {
         let with = engines::descriptors().filter(|one| one.power_cuts.is_some());

@@ -20,7 +20,7 @@ const FILL_TIME_MAX: Nanos = Nanos::from_secs(7 * 24 * 3600);
 /// Interval of progress while filling.
 const FILL_INTERVAL: Nanos = Nanos::from_secs(10);
 
-/// A note on what was done; `None` if the user stopped it.
+/// Preconditions, and returns a note; `None` if the user stopped it.
 pub(crate) fn precondition(
     target: &Target,
     spec: &BlockSpec<'_>,

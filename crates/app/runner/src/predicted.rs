@@ -15,7 +15,7 @@ use units::{Bytes, Nanos, Seed, Share};
 use validate::{CheckedFigure, JobShape, check_job, check_phenomena};
 use workload::OpClass;
 
-/// Virtual time of each acceptance job.
+/// Virtual duration of each acceptance job.
 const CHECK_TIME: Nanos = Nanos::from_millis(200);
 
 /// Smallest request of the modelled devices, bytes.
@@ -28,10 +28,10 @@ pub(crate) struct Modelled {
     pub host: HostModel,
 }
 
-/// Runs `trial` on the modelled device; `None` if it was stopped.
+/// Runs `trial` on the modelled device; `None` if stopped.
 ///
 /// # Errors
-/// Why the load cannot be offered.
+/// The load cannot be offered; contains the reason.
 pub(crate) fn predict(
     Modelled { profile, host }: &Modelled,
     stack: &Stack,
@@ -61,7 +61,7 @@ pub(crate) fn predict(
     Ok(Some(TrialResult { recording, path, limits, notes, ..TrialResult::default() }))
 }
 
-/// Bytes of a modelled drive that are addressed.
+/// Addressed bytes of a modelled drive.
 pub(crate) fn size_of(stack: &Stack, profile: &Profile) -> Bytes {
     stack.size.unwrap_or(profile.capacity).min(profile.capacity)
 }
@@ -76,8 +76,7 @@ pub const fn condition_of(condition: study::Condition) -> Condition {
     }
 }
 
-/// How a job leaves the measurements that a fitted profile is based on; `None` if it does not, and for other
-/// models.
+/// Describes how a job leaves the measured range of a fitted profile; `None` within it, and for other models.
 fn beyond(profile: &Profile, job: &Job) -> Option<String> {
     let (Parameters::Flow(p), Job::Block(job)) = (&profile.parameters, job) else { return None };
     let mut left = Vec::new();
@@ -131,7 +130,7 @@ fn beyond(profile: &Profile, job: &Job) -> Option<String> {
     (!left.is_empty()).then(words)
 }
 
-/// Why a job cannot be predicted on a profile: it needs durability, about which the profile knows nothing.
+/// Why a job cannot be predicted on a profile: it needs durability, about which the profile has no data.
 pub(crate) fn unknown(profile: &Profile, job: &Job) -> Option<String> {
     let durable = match job {
         Job::Block(job) => {
@@ -153,7 +152,7 @@ pub(crate) fn unknown(profile: &Profile, job: &Job) -> Option<String> {
 /// The host that a model stack names; otherwise this one if calibrated.
 ///
 /// # Errors
-/// If the name is unknown; the message lists the known ones.
+/// The name is unknown; the message lists the known ones.
 pub(crate) fn host_of(
     stack: &Stack,
     profile: &Profile,
@@ -188,7 +187,7 @@ fn limit(recording: &Recording, host: HostModel, threads: u32) -> Option<Limit> 
     (busy >= Limit::THREAD_BUSY).then_some(Limit::Thread { busy: busy.min(1.0) })
 }
 
-/// A profile compared with everything published of it that it carries; jobs run on all cores.
+/// Compares a profile with all published results that it contains; jobs run on all cores.
 #[must_use]
 pub fn check_profile(profile: &Profile) -> Vec<validate::Check> {
     let mut checks = check_jobs(profile, Seed(1));
@@ -201,11 +200,11 @@ fn check_jobs(profile: &Profile, seed: Seed) -> Vec<validate::Check> {
     jobs.flat_map_iter(|job| check_job(profile, job, CHECK_TIME, seed)).collect()
 }
 
-/// Published figures of jobs like those that `study` predicts on `stack`, with the model's errors, computed
-/// now: other jobs are not needed, and jobs that write take seconds each.
+/// Published results for jobs like those that `study` predicts on `stack`, with the model's errors. Only
+/// these are simulated, since a job that writes takes seconds.
 fn checked(stack: &Stack, of: &Modelled, study: &Study, seed: Seed) -> Vec<CheckedFigure> {
     let Modelled { profile, host } = of;
-    // Published figures were validated on the published host and say nothing about this host's path.
+    // Published results were validated with the published host and say nothing about this host's path.
     let published = HostModel::named(host.name).map(|known| known.to(profile).times());
     if published.is_some_and(|times| times != host.times()) {
         return Vec::new();

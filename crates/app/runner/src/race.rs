@@ -1,6 +1,6 @@
 //! Races: the same SQL job on several stacks at the same time, each with its own server.
 //!
-//! Invariants: all are loaded and connected before any begins; they begin together; each runs until its
+//! Invariants: all are loaded and connected before any starts; they start together; each runs until its
 //! transactions are done.
 
 use std::sync::Barrier;
@@ -67,15 +67,15 @@ pub(crate) fn run(
     }
 }
 
-/// Lets the prepared racers begin together, and waits for the last; returns how each ended and whether it
-/// began.
+/// Starts the prepared racers together, and waits for the last; returns how each ended and whether it
+/// started.
 fn run_together(
     run: RunContext<'_>,
     ready: &[(SqlTrial<'_>, Prepared)],
     watcher: &mut dyn Watcher,
 ) -> Result<Vec<(Ended, bool)>, RunnerError> {
     let mark = run.options.journal.mark();
-    // On this thread, with which their processes end.
+    // Started by this thread, because the processes end with it.
     let lines = ready.iter().map(|(one, _)| start_host(mark, &one.stack.name));
     let lines = lines.collect::<Result<Vec<_>, _>>()?;
     for ((one, prepared), line) in ready.iter().zip(&lines) {
@@ -83,7 +83,7 @@ fn run_together(
     }
     let journals = ready.iter().map(|(one, _)| run.begin_journal(one.trial));
     let journals = journals.collect::<Result<Vec<_>, _>>()?;
-    // Each waits once: when ready, or when ended without being ready.
+    // Each waits once: when ready, or when it ended before that.
     let gate = Barrier::new(ready.len());
     let (send, receive) = sync_channel(1024);
     std::thread::scope(|scope| {
@@ -105,7 +105,7 @@ fn run_together(
                             }
                         }
                         worker::Event::Interval(progress) => {
-                            // Progress that is not read in time is dropped; nothing else is.
+                            // Only progress may be dropped if it is not read in time.
                             let _ = send.try_send((one.trial, progress));
                         }
                         worker::Event::Loading(_) => {}

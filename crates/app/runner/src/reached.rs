@@ -20,10 +20,10 @@ impl Reached {
         }
     }
 
-    /// Fills in the rate of a trial that is a share of the highest reached before, with a note.
+    /// Sets the rate of a trial whose load is a share of the highest rate reached before, with a note.
     ///
     /// # Errors
-    /// If the study has such closed loops, and none of them reached a rate.
+    /// The study has such closed loops, and none of them reached a rate.
     pub fn offer(&self, plan: &Plan, trial: &Trial) -> Result<(Trial, Option<String>), String> {
         let mut known = trial.clone();
         let Job::Block(job) = &mut known.job else { return Ok((known, None)) };
@@ -31,7 +31,7 @@ impl Reached {
         let alike = plan.trials.iter().filter(|other| {
             let same = matches!(&other.job, Job::Block(other)
                 if other.arrivals == Arrivals::Closed && other.same_operations(job));
-            // A resumed run may have later ones, which its first part did not.
+            // A resumed run may contain later trials, which the first part did not see.
             other.number < trial.number && other.stack == trial.stack && same
         });
         let rates = alike.filter_map(|other| {

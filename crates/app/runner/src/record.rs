@@ -50,8 +50,8 @@ pub(crate) fn record(
 const OVER_EARLY: &str =
     "all operations completed during the warm-up; use a shorter warm_up or more operations";
 
-/// Classes of a database job without a single completed operation: a writer that never ran is missing, not
-/// zero.
+/// Classes of a database job without a single completed operation: the result of a writer that never ran is
+/// missing, not zero.
 fn silent(job: &Job, recording: &Recording) -> Option<String> {
     let mut expected: Vec<OpClass> = match job {
         Job::Kv(job) => study::kv_roles(job).iter().flat_map(KvRole::classes).collect(),
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use stats::{Interval, Phase};
 
-    /// A writer that never got its lock next to 256 readers left a figure out, and nobody knew.
+    /// A writer that starved next to 256 readers must be reported, not left out.
     #[test]
     fn what_never_ended_is_said() {
         let text = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\

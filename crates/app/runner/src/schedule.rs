@@ -1,4 +1,4 @@
-//! Runs the trials of a study in turn: each is durable before the next begins.
+//! Runs the trials of a study in turn: each is durable before the next starts.
 //!
 //! Invariants: a failed trial does not prevent others; recordings of a stopped trial are kept.
 
@@ -36,9 +36,9 @@ pub enum Ending {
 pub struct RunEnd {
     /// The run folder.
     pub path: PathBuf,
-    /// How.
+    /// How the run ended.
     pub ending: Ending,
-    /// Trials that were run now.
+    /// Number of trials in this execution.
     pub ran: u32,
     /// The study has objectives.
     pub asks: bool,
@@ -177,7 +177,7 @@ impl<'a> Schedule<'a> {
         if let Some(result) = self.together.remove(&trial.number) {
             return self.or_not_attached(result).map(Some);
         }
-        // With its offered rate; without one it fails, and others run.
+        // With its offered load; without one it fails, and others run.
         let (known, offered) = match self.reached.offer(self.plan, trial) {
             Ok(known) => known,
             Err(reason) => {

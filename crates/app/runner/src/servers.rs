@@ -1,7 +1,7 @@
 //! Servers and tables of a run, shared between SQL trials.
 //!
 //! A data directory is on the stack under test; loaded tables are reused only by jobs that need the same
-//! tables. Remains of a failed trial are removed, or kept if the study says so.
+//! tables. Data of a failed trial is removed, or kept if the study says so.
 
 use std::path::{Path, PathBuf};
 
@@ -32,17 +32,17 @@ pub(crate) struct Loaded {
 /// A server that runs for a trial.
 pub(crate) struct Running {
     pub place: Place,
-    /// Ours, or none: the user's, or an embedded database.
+    /// Our server; `None` for a user's server or an embedded database.
     pub server: Option<Box<dyn Server>>,
     pub log: PathBuf,
     /// Original values of changed variables of the user's server.
     pub before: Vec<(String, String)>,
-    /// The user's server, for as long as the trial.
+    /// Holds the user's server for the trial.
     _held: Option<Box<dyn Send>>,
 }
 
 impl Running {
-    /// No server of ours.
+    /// For an embedded database.
     pub fn embedded(place: Place) -> Self {
         Self { place, server: None, log: PathBuf::new(), before: Vec::new(), _held: None }
     }
@@ -66,7 +66,7 @@ pub(crate) fn engine_of(job: &SqlJob) -> Result<&'static Handler, EngineError> {
     })
 }
 
-/// The servers of a job's engine; none: it is embedded.
+/// Server functions of a job's engine; `None` if it is embedded.
 pub(crate) fn server_of(job: &SqlJob) -> Option<ServerVerbs> {
     engine_of(job).ok()?.server
 }

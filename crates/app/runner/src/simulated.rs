@@ -1,6 +1,6 @@
 //! Engines in virtual time: the simulated host and drive of a stack whose device is a model.
 //!
-//! Invariant: nothing here needs privileges; the data is in an ordinary directory.
+//! Invariant: needs no privileges; the data is in an ordinary directory.
 
 use std::path::{Path, PathBuf};
 
@@ -37,7 +37,7 @@ pub struct SimulatedHost {
 }
 
 impl SimulatedHost {
-    /// In words.
+    /// Description for a note.
     #[must_use]
     pub fn in_words(&self) -> String {
         let memory = self.memory.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
@@ -79,7 +79,7 @@ impl SimulatedHost {
     }
 }
 
-/// The I/O path of programs that read and write, as published.
+/// The published I/O path of programs that use read and write.
 #[must_use]
 pub fn psync_path(profile: &Profile) -> HostModel {
     HostModel::named("psync").unwrap_or_else(HostModel::io_uring).to(profile)
@@ -93,7 +93,7 @@ pub fn library() -> Result<PathBuf, RunnerError> {
     let program =
         std::env::current_exe().map_err(StackError::io("find", Path::new("crosspoint")))?;
     let folder = program.parent().unwrap_or(Path::new("."));
-    // A test program is in the second one itself.
+    // A test program is itself in `deps`.
     let places = [folder.join(LIBRARY), folder.join("deps").join(LIBRARY)];
     let found = places.iter().find(|place| place.exists()).cloned();
     found.ok_or_else(|| {

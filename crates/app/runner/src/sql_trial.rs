@@ -33,7 +33,7 @@ pub(crate) struct SqlTrial<'a> {
 }
 
 impl<'a> SqlTrial<'a> {
-    /// A trial of a run; none where its job is not SQL.
+    /// The SQL trial of a run's trial; `None` if its job is not SQL.
     pub fn of(run: RunContext<'a>, trial: &'a Trial) -> Option<Self> {
         let Job::Sql(job) = &trial.job else { return None };
         let (stack, experiment, seed) = run.parts(trial);
@@ -52,7 +52,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Limits the clients' process where the database is in it.
+    /// Applies the memory limit to the clients' process if the database is embedded in it.
     pub fn hold_clients(&self, job: &SqlJob, line: &Channel) -> Result<(), RunnerError> {
         if servers::server_of(job).is_none() {
             self.limits.hold(line.process())?;
@@ -185,7 +185,7 @@ impl SqlExecutor<'_, '_> {
         one.run.archive.path().join(format!("{}.server.log", one.trial.slug()))
     }
 
-    /// Creates and loads a database: the tables, `None` if stopped, or how it failed.
+    /// Creates and loads the tables of a database; `None` if stopped, or how it failed.
     fn load(
         &mut self,
         one: SqlTrial<'_>,
@@ -193,7 +193,7 @@ impl SqlExecutor<'_, '_> {
     ) -> Result<Result<Option<Loaded>, TrialResult>, RunnerError> {
         let job = one.job;
         self.bench.forget(&one.stack.name);
-        // A staged drive is loaded before its life begins: one attached already, and one that
+        // A staged drive is loaded before its life starts: one attached already, and one that
         // `database_place` attaches.
         self.bench.targets.stage(one.stack, true)?;
         let (place, volume_note) = self.bench.targets.database_place(one.stack)?;
@@ -238,7 +238,7 @@ impl SqlExecutor<'_, '_> {
         }
     }
 
-    /// Begins the life of a staged drive after everything loaded has been synced to it.
+    /// Starts the life of a staged drive after everything loaded has been synced to it.
     fn end_staging(&mut self, one: SqlTrial<'_>, place: &Path) -> Result<(), RunnerError> {
         if one.stack.staged {
             let synced = File::open(place).and_then(|dir| Ok(rustix::fs::syncfs(dir)?));
@@ -375,13 +375,13 @@ impl SqlExecutor<'_, '_> {
     }
 }
 
-/// Time in which a dying server is noticed after its clients lost it.
+/// Time limit for noticing a dying server after its clients lost it.
 const LAST_WORDS_WAIT: Duration = Duration::from_secs(2);
 /// Free space below which a file system is full for a server: InnoDB extends files by up to this much
 /// (MariaDB 10.11: `preallocating 62914560 bytes`).
 const FULL: units::Bytes = units::Bytes(60 << 20);
 
-/// What creating a server needs from the run.
+/// Everything that starting a server needs from the run.
 fn hosting(one: SqlTrial<'_>) -> Hosting<'_> {
     Hosting { journal: one.run.options.journal, stop: one.run.options.stop }
 }

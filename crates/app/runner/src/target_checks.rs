@@ -1,4 +1,4 @@
-//! What is checked of a stack before its targets are created.
+//! Checks of a stack before its targets are created.
 //!
 //! Invariant: read-only, except for the probes of engines.
 
@@ -42,7 +42,7 @@ pub(crate) fn check_real(stack: &Stack, place: &Path) -> Result<(), RunnerError>
     )))
 }
 
-/// Whether operations fit does not depend on it.
+/// Any duration: whether operations fit does not depend on it.
 const ANY_TIME: Nanos = Nanos::from_secs(60);
 
 /// Checks that a model covers the jobs and is large enough.

@@ -12,7 +12,7 @@ use units::Bytes;
 /// An event.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// The plan is ready; about `seconds` remain.
+    /// The plan is ready; the estimate is `seconds`.
     Started {
         /// Its folder.
         folder: &'a Path,

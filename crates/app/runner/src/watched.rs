@@ -21,7 +21,7 @@ pub(crate) struct Overdue<'a> {
     pub after: Duration,
     /// Time to stop after a request.
     pub grace: Duration,
-    /// Its thread waits for a device, so it cannot be ended: this ends the program.
+    /// Its thread waits for a device and cannot be stopped: this ends the program.
     pub give_up: &'a dyn Fn(),
 }
 

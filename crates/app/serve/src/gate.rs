@@ -1,6 +1,6 @@
-//! Access control: whoever has the token and addresses this host as 127.0.0.1 or localhost.
+//! Access control: requests need the token and must address this host as 127.0.0.1 or localhost.
 //!
-//! Invariants: 128 random bits, compared in constant time; requests under another host name are refused, even
+//! Invariants: 128 random bits, compared in constant time; requests for another host name are refused, even
 //! with a token.
 
 use sha2::{Digest, Sha256};
@@ -17,7 +17,7 @@ pub(crate) struct Gate {
 pub(crate) enum Pass {
     /// Refused.
     Wrong,
-    /// It has the token, which a cookie replaces from now on.
+    /// Has the token; a cookie replaces it from now on.
     Token,
     /// Granted.
     Cookie,
@@ -32,7 +32,7 @@ impl Gate {
         &self.token
     }
 
-    /// Name of the cookie: libraries on other ports have theirs.
+    /// Name of the cookie, with the port: servers on other ports have their own.
     fn name(&self) -> String {
         format!("crosspoint-{}", self.port)
     }

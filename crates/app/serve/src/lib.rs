@@ -1,4 +1,4 @@
-//! The library of runs in a browser: list, run pages, trends of a study, a run in progress.
+//! Serves runs to a browser: list, run pages, trends of a study, runs in progress.
 //!
 //! Invariants: listens on 127.0.0.1 only; nothing is served without the token, which only its starter has;
 //! read-only; only run folders directly under its folder are read.
@@ -20,10 +20,10 @@ use wire::{Answer, HttpRequest};
 
 /// Maximum connections; more are closed, and each has a time limit.
 const CONNECTIONS_MAX: usize = 64;
-/// Pause after a failed accept: descriptors may be scarce for a while.
+/// Pause after a failed accept, which may be due to exhausted descriptors.
 const REST: Duration = Duration::from_millis(50);
 
-/// A library that is open.
+/// A running server.
 pub struct Library {
     listener: TcpListener,
     gate: Gate,
@@ -43,7 +43,7 @@ impl Library {
         Ok(Self { listener, gate, shelf: Shelf::new(folder), port })
     }
 
-    /// The address to open; it grants access.
+    /// The address to open; it contains the token.
     #[must_use]
     pub fn address(&self) -> String {
         format!("http://127.0.0.1:{}/?token={}", self.port, self.gate.token())
@@ -131,7 +131,7 @@ impl Library {
     }
 }
 
-/// `%20` and the like; none where that is no text.
+/// Decodes percent-encoding; `None` if the result is not UTF-8.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -177,7 +177,7 @@ mod tests {
         )
     }
 
-    /// Another user of the host can open the port: without the token he must get nothing.
+    /// Other users of the host can connect to the port: without the token they must get nothing.
     #[test]
     fn without_the_token_nothing_is_given() {
         let dir = tempfile::tempdir().unwrap();
@@ -206,7 +206,8 @@ mod tests {
         assert!(get(port, "/", &cookie(&token)).starts_with("HTTP/1.1 200"));
     }
 
-    /// A page of the net that has its name point here would read with the user's own cookie.
+    /// A web page whose domain resolves to this host must not read runs with the user's cookie (DNS
+    /// rebinding).
     #[test]
     fn other_names_of_this_host_and_other_methods_are_refused() {
         let dir = tempfile::tempdir().unwrap();
@@ -223,7 +224,7 @@ mod tests {
         assert!(post.starts_with("HTTP/1.1 405"), "{post}");
     }
 
-    /// Who may not look must not be able to end it, or keep others out, either.
+    /// A client without the token must not be able to stop the server or keep others out.
     #[test]
     fn bodies_and_silence_hold_up_nobody() {
         let dir = tempfile::tempdir().unwrap();
@@ -253,7 +254,7 @@ mod tests {
         assert!(get(port, "/", &cookie).starts_with("HTTP/1.1 200"));
     }
 
-    /// Names of runs come from the browser: none leads out of the folder.
+    /// Run names in requests must not lead out of the folder.
     #[test]
     fn no_name_leads_out_of_the_folder() {
         let dir = tempfile::tempdir().unwrap();
@@ -277,7 +278,7 @@ mod tests {
         }
     }
 
-    /// A folder that leads to a run, or to any file, by links is none of this library's.
+    /// Links in the folder to other runs or files must not be served.
     #[test]
     fn links_out_of_the_folder_are_no_runs() {
         let dir = tempfile::tempdir().unwrap();

@@ -12,7 +12,7 @@ use analysis::trend::trends;
 use archive::Run;
 use report::{Listed, follow_page, html, library_page, trend_page};
 
-/// Runs of a trend, and bytes of their files.
+/// Limits of a trend: runs, and bytes of their files.
 const TREND_RUNS_MAX: usize = 50;
 const TREND_BYTES_MAX: u64 = 64 << 20;
 /// Total time limit for live runs to answer.
@@ -28,14 +28,14 @@ pub(crate) struct Shelf {
     known: Mutex<HashMap<String, (Fingerprint, Listed)>>,
     /// Silent runs, with the time of the last query.
     silent: Mutex<HashMap<String, Instant>>,
-    /// Held while a run is loaded: one at a time, however many ask.
+    /// Held while a run is loaded: one at a time, whatever the number of requests.
     loading: Mutex<()>,
 }
 
 /// Changes when any file of a run does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Fingerprint {
-    /// Nanoseconds; changes with content and with times that `cp -p` restores.
+    /// Change time, nanoseconds; `cp -p` restores the modification time.
     changed: i128,
     files: u64,
     bytes: u64,
@@ -68,7 +68,7 @@ const UNREADABLE: &str = "unreadable";
 /// Files that a run is read from.
 const FILES: [&str; 5] = ["run.json", "study.toml", "study.original.toml", "sums.txt", "trials"];
 
-/// Whether a folder is a run whose files lie in it.
+/// Whether a folder is a run with regular files of its own.
 fn is_own(folder: &Path) -> bool {
     let facts = |name: &str| std::fs::symlink_metadata(folder.join(name)).ok();
     let linked = |name: &str| facts(name).is_some_and(|facts| facts.is_symlink());
@@ -87,7 +87,7 @@ impl Shelf {
         }
     }
 
-    /// Names of the folders that are runs, the youngest first.
+    /// Names of the run folders, newest first.
     fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let is_run = |entry: &std::fs::DirEntry| {
@@ -118,7 +118,7 @@ impl Shelf {
         library_page(&self.folder.display().to_string(), &all).map_err(|error| error.to_string())
     }
 
-    /// Runs that are running, by name.
+    /// Runs in progress, by name.
     fn live_runs(&self, names: &[String]) -> HashMap<String, Listed> {
         let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
         silent.retain(|_, asked| asked.elapsed() < SILENT_FOR);
@@ -242,7 +242,7 @@ fn unreadable(name: &str, reason: &str) -> Listed {
 mod tests {
     use super::*;
 
-    /// Five requests for one damaged run read it five times.
+    /// Repeated requests for a damaged run must not read it again unless a file has changed.
     #[test]
     fn a_damaged_run_is_read_again_only_when_a_file_of_it_has_changed() {
         let dir = tempfile::tempdir().unwrap();

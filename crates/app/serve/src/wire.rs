@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 
 /// Time limit for receiving a request and for sending the answer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Bytes of a request line with its headers.
+/// Maximum size of a request line with its headers, bytes.
 const REQUEST_MAX: usize = 16 << 10;
-/// Headers.
+/// Maximum number of headers.
 const HEADERS_MAX: usize = 64;
 
-/// A request.
 #[derive(Debug)]
 pub(crate) struct HttpRequest {
     pub method: String,
@@ -37,7 +36,6 @@ impl HttpRequest {
     }
 }
 
-/// A response.
 pub(crate) struct Answer {
     pub status: u16,
     pub kind: &'static str,
@@ -59,7 +57,7 @@ impl Answer {
 /// Reads the request line and headers.
 ///
 /// # Errors
-/// If they are late, too long or invalid.
+/// They are late, too long or invalid.
 pub(crate) fn read(stream: &mut TcpStream) -> io::Result<HttpRequest> {
     let until = Instant::now() + PATIENCE;
     let mut bytes = Vec::new();

@@ -1,7 +1,7 @@
-//! The program's side of an engine process: start, request, replies.
+//! The parent's side of an engine process: start, request, replies.
 //!
-//! Invariants: the child is ended and waited for on every way out, also a stopped or silent one: requests
-//! have a deadline, and stop requests are honoured in time; its last words are kept, bounded.
+//! Invariants: the child is killed and waited for on every exit, also a stopped or silent one; requests have
+//! a deadline, and stop requests are honoured in time; the end of its stderr is kept, bounded.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -39,15 +39,15 @@ pub enum WorkerError {
 #[derive(Debug)]
 pub struct Channel {
     child: Child,
-    /// Lines for its input, which closes with this.
+    /// Lines for its stdin, which closes with this sender.
     input: Option<Sender<String>>,
     output: Option<ChildStdout>,
 }
 
-/// When a child that does not end is ended.
+/// When an unresponsive child is killed.
 #[derive(Debug, Clone, Copy)]
 pub struct Waiting<'a> {
-    /// Set from outside: the child is to stop.
+    /// Set to stop the child.
     pub stop: &'a AtomicBool,
     /// Deadline of the request.
     pub deadline: Duration,
@@ -55,13 +55,13 @@ pub struct Waiting<'a> {
     pub grace: Duration,
 }
 
-/// Bytes of last words that are kept.
+/// Bytes of stderr that are kept.
 const WORDS: usize = 2000;
-/// Longest line that is heard: the record of a long trial with short intervals.
+/// Maximum line length: the record of a long trial with short intervals.
 const LINE_MAX: u64 = 96 << 20;
 /// Polling interval for stop and deadline.
 const LOOK: Duration = Duration::from_millis(50);
-/// Time for a killed process to end; one that waits for a device may take longer, and is abandoned.
+/// Time limit for a killed process to exit; one that waits for a device may take longer, and is abandoned.
 const GONE_MAX: Duration = Duration::from_secs(10);
 
 /// A line from the child.
@@ -70,7 +70,7 @@ enum Said {
     TooLong,
 }
 
-/// Why it was ended by us.
+/// Why we killed it.
 enum Killed {
     Deadline,
     Stop,
@@ -111,7 +111,7 @@ impl Channel {
         Ok(Self { child, input: Some(input), output })
     }
 
-    /// Its process.
+    /// Its process ID.
     #[must_use]
     pub fn process(&self) -> u32 {
         self.child.id()
@@ -139,7 +139,7 @@ impl Channel {
         std::thread::spawn(move || output.map(|output| read_lines(output, &send)));
         let (result, killed) = self.hear(&receive, waiting, heard);
         if result.is_err() {
-            // It talks nonsense; it is ours, by its handle.
+            // Invalid output; the handle ensures that it is our process.
             let _ = self.child.kill();
         }
         let status = gone(&mut self.child);
@@ -172,7 +172,7 @@ impl Channel {
         heard: &mut dyn FnMut(Event),
     ) -> (Result<Option<Ended>, WorkerError>, Option<Killed>) {
         let began = Instant::now();
-        // Time in which it was ready and waited for others.
+        // Time that it was ready and waited for others.
         let mut held = Duration::ZERO;
         let (mut asked, mut killed): (Option<Instant>, Option<Killed>) = (None, None);
         let mut killed_at = None;
@@ -227,13 +227,13 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // Does nothing after `ask`, when it has ended.
+        // Has no effect if it has already ended in `ask`.
         let _ = self.child.kill();
         let _ = gone(&mut self.child);
     }
 }
 
-/// How a process ended; `None` if it has not yet, such as one that waits for a device.
+/// Exit status of a process; `None` if it still runs, for example because it waits for a device.
 fn gone(child: &mut Child) -> Option<ExitStatus> {
     let began = Instant::now();
     let mut look = Duration::from_micros(200);
@@ -255,7 +255,7 @@ fn read_lines(output: ChildStdout, send: &SyncSender<Said>) {
         let said = match output.by_ref().take(LINE_MAX + 1).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
             Ok(count) if count as u64 > LINE_MAX => Said::TooLong,
-            // It died in the middle of it.
+            // It died while writing a line.
             Ok(_) if line.last() != Some(&b'\n') => return,
             Ok(_) => Said::Channel(line),
         };
@@ -269,9 +269,9 @@ fn read_lines(output: ChildStdout, send: &SyncSender<Said>) {
 /// A line of a child.
 #[derive(Debug)]
 pub enum Understood {
-    /// It continues.
+    /// A progress event.
     Event(Event),
-    /// That was the last.
+    /// The final message.
     End(Ended),
 }
 
@@ -360,7 +360,7 @@ mod tests {
         assert!(began.elapsed() < Duration::from_secs(30));
     }
 
-    /// One process that the kernel killed in its last line must not end a study of hours.
+    /// A process that is killed while writing its record must fail its trial, not the run.
     #[test]
     fn a_record_that_is_cut_off_is_the_death_of_its_process() {
         let long = Duration::from_secs(600);
@@ -381,7 +381,7 @@ mod tests {
         assert!(matches!(&ended, Ended::Died(how) if how.contains("deadline")), "{ended:?}");
     }
 
-    /// A child that talks without end must not take this machine's memory.
+    /// A child with endless output must not exhaust this machine's memory.
     #[test]
     fn endless_words_are_refused_or_forgotten() {
         let long = Duration::from_secs(600);

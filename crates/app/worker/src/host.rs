@@ -167,7 +167,7 @@ struct Words {
 }
 
 impl Words {
-    /// Listens until the process is to stop: any line but [`GO`], or the end of input.
+    /// Reads until a stop is requested: by any line but [`GO`], or the end of input.
     fn hear(&self) {
         let mut word = String::new();
         while std::io::stdin().lock().read_line(&mut word).is_ok_and(|_| word.trim() == GO) {
@@ -208,7 +208,7 @@ fn told<T>(
     work: impl FnOnce(&Control<'_>, &mut dyn FnMut(u64), &(dyn Fn(Event) + Sync)) -> T,
 ) -> T {
     let (send, receive) = sync_channel::<Progress>(1024);
-    // Without its journal a trial is as good, only not safe from a kill.
+    // Without its journal a trial is valid, but lost in a kill.
     let keeper = journal.and_then(|path| Keeper::start(path).ok());
     let keep = keeper.as_ref().map(|keeper| keeper as &dyn observe::Keep);
     let control = Control { stop, progress: Some(send), keep };

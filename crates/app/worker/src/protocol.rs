@@ -49,7 +49,7 @@ impl TrialParameters {
 pub struct SqlRequest {
     /// The job.
     pub job: SqlJob,
-    /// Load the tables; else run the clients on them.
+    /// Load the tables; otherwise run the clients on them.
     pub load: bool,
     /// Where the database is.
     pub place: Place,
@@ -75,11 +75,11 @@ pub struct TrialRequest {
     pub place: PathBuf,
     /// Phases, seed and journal.
     pub parameters: TrialParameters,
-    /// Where acknowledged updates are noted, if they are.
+    /// Ledger of acknowledged updates, if any.
     pub ledger: Option<PathBuf>,
 }
 
-/// A check after an early end.
+/// Verifies a database after the process ended early.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CheckRequest {
     /// The job that was running.
@@ -102,7 +102,7 @@ pub enum Ended {
     Stopped,
     /// The answer to a probe or a check.
     Said(String),
-    /// The engine failed, in its words.
+    /// The engine failed; its message.
     Failed(String),
     /// The engine cannot be used.
     Refused {
@@ -111,30 +111,29 @@ pub enum Ended {
         /// What to do about it.
         help: String,
     },
-    /// The database holds data that was never written, or lost acknowledged data.
+    /// The database contains data that was never written, or lost acknowledged data.
     Wrong(String),
-    /// The process ended without a word; why, and its last words.
+    /// The process ended without a result; the reason and the end of its stderr.
     Died(String),
 }
 
 /// Events before the end.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Event {
-    /// This many records are in.
+    /// Number of loaded records.
     Loading(u64),
     /// A client ended an interval.
     Interval(Box<Progress>),
-    /// The clients are connected; they begin when the receiver's handler returns.
+    /// The clients are connected; they start when the receiver's handler returns.
     Ready,
 }
 
 /// A line from the child.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
-    /// An event.
     Event(Event),
     /// The trial has ended; last message.
     Done(Box<TrialMessage>),
-    /// The request has ended in another way; last message.
+    /// The final message.
     End(Ended),
 }

@@ -154,13 +154,13 @@ fn process_sums(process: Option<u32>) -> BTreeMap<&'static str, f64> {
     counters.into_iter().filter_map(|one| Some((metric(one.name)?, one.value))).collect()
 }
 
-/// Least duration after which the sums are comparable.
+/// Minimum duration for comparing the sums.
 const IDENTITY_AFTER: Duration = Duration::from_secs(5);
-/// Bytes below which they are not.
+/// Minimum number of bytes for comparing them.
 const IDENTITY_BYTES: f64 = 64e6;
 
-/// Compares the server's write counters: pages and doublewrite pages are its data writes; these and the redo
-/// log, in whole blocks, are what the kernel counted.
+/// Checks the server's write counters against the kernel: pages and doublewrite pages must equal the server's
+/// data writes; these plus the redo log, in whole blocks, must equal what the kernel counted.
 ///
 /// MariaDB 10.11 satisfies the first exactly; other servers count differently.
 fn identity(totals: &BTreeMap<String, f64>, passed: Duration) -> Option<String> {

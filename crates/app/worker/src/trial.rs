@@ -1,5 +1,5 @@
-//! A key-value trial: load, evict from the page cache, measure; or fill and measure that. The place is
-//! empty before.
+//! A key-value trial: load, evict from the page cache, measure; or fill and measure the fill. The directory
+//! or device must be empty.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -20,7 +20,7 @@ use crate::protocol::{CheckRequest, TrialRequest};
 
 /// Resident share below which a database starts cold.
 const RESIDENT_MAX: f64 = 0.01;
-/// A fill ends with its last record, not with time; longer than this none is waited for.
+/// Deadline of a fill, which ends with its last record and not with time.
 const FILL_MAX: Nanos = Nanos::from_secs(48 * 3600);
 /// Shortest interval of a fill's time series.
 const FILL_INTERVAL: Nanos = Nanos::from_millis(250);
@@ -53,7 +53,7 @@ fn open<E: KeyValueEngine>(place: &Path, job: &KvJob) -> Result<E, EngineError> 
     E::open(&Place::Directory(place.to_owned()), job)
 }
 
-/// Usage of this process and the device since it was created.
+/// Resource usage of this process and the device since creation.
 pub(crate) struct Meter<'a> {
     device: Option<&'a BlockDevice>,
     disk: Option<DiskCounters>,
@@ -102,8 +102,8 @@ fn counters(device: Option<&BlockDevice>) -> Option<DiskCounters> {
     })
 }
 
-/// What the modelled drive of a simulation served since `before`: requested equals delivered by construction,
-/// and only means are known.
+/// Latencies that the modelled drive of a simulation served since `before`: requested equals served by
+/// construction, and only means are known.
 fn served_since(before: Option<Totals>) -> Option<Served> {
     let (before, now) = before.zip(vtime::totals())?;
     let kind = |requests: u64, time: u64| {
@@ -201,7 +201,7 @@ pub(crate) fn run<E: KeyValueEngine>(
 
 type Filled = (LoadRecord, TrialResult, Usage, Option<DiskCounters>);
 
-/// A trial that fills the database: the load is what is measured.
+/// A trial that measures the fill of the database.
 fn filled<E: KeyValueEngine>(
     request: &TrialRequest,
     spec: &KvSpec,
@@ -256,7 +256,7 @@ fn cool(place: &Path, notes: &mut Vec<String>) {
     });
 }
 
-/// Notes about an engine before it is closed.
+/// Collects notes about an engine before it is closed.
 fn conclude<E: KeyValueEngine>(engine: &E, place: &Path, notes: &mut Vec<String>) {
     notes.extend(engine.notes());
     if let (false, Ok(warm)) = (vtime::is_simulated(), residency(place)) {

@@ -1,11 +1,11 @@
-//! Handling failures elsewhere: a lock after a panic, an error as the kernel's number.
+//! Error handling: locks after a panic, errors as errno values.
 //!
 //! Invariant: nothing fails here.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks despite a panic elsewhere: times and counters are still the best available.
+/// Locks even if poisoned: latencies and counters are still the best available.
 pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Emulation accuracy: delivered and requested times of each kind of request.
+//! Emulation accuracy: served and requested latencies of each kind of request.
 //!
 //! Invariant: both are of the same requests.
 
@@ -11,7 +11,7 @@ use units::Nanos;
 struct Pair {
     requested: Histogram,
     delivered: Histogram,
-    /// Totals of both, nanoseconds.
+    /// Sums of both, nanoseconds.
     sums: (u64, u64),
 }
 
@@ -61,10 +61,9 @@ impl Fidelity {
         pair.sums.1 = pair.sums.1.saturating_add(delivered.get());
     }
 
-    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Self) {
         for (own, other) in self.0.iter_mut().zip(&other.0) {
-            // Same shape, so it cannot fail.
+            // Same configuration, so it cannot fail.
             let _ = own.requested.add(&other.requested);
             let _ = own.delivered.add(&other.delivered);
             own.sums.0 = own.sums.0.saturating_add(other.sums.0);

@@ -1,10 +1,10 @@
-//! Requests handed to the model, whatever the transport.
+//! Submits requests to the model, for all transports.
 
 use crate::medium::Change;
 use crate::timed::{ServedDisk, UnderWay};
 
-/// Submits a request to the model if requests are timed by now, and applies its change in any case, while the
-/// model times it. Returns whether it was submitted; otherwise it must be answered at once.
+/// Submits a request to the model if timing has started, and applies its change in any case, while the model
+/// times it. Returns whether it was submitted; otherwise it must be answered at once.
 pub(crate) fn hand_over(
     disk: &ServedDisk,
     slot: UnderWay,
@@ -21,17 +21,17 @@ pub(crate) fn hand_over(
     timed
 }
 
-/// Requests that will end with an error, while the model times them: next to never any.
+/// Requests that will end with an error, while the model times them; nearly always empty.
 #[derive(Debug, Default)]
 pub(crate) struct FailedChanges(Vec<(u64, i32)>);
 
 impl FailedChanges {
-    /// The one with that token failed.
+    /// Records the error of the request with this token.
     fn note(&mut self, token: u64, error: i32) {
         self.0.push((token, error));
     }
 
-    /// The error of the request with that token, which is answered now.
+    /// Takes the error of the request with this token.
     #[inline]
     pub fn take(&mut self, token: u64) -> Option<i32> {
         let place = self.0.iter().position(|(failed, _)| *failed == token)?;

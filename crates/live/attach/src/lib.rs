@@ -1,12 +1,12 @@
 //! A modelled device as a live file: `disk` in a directory of its own, served through FUSE at the model's
 //! times.
 //!
-//! It behaves like a disk: parallel reads and writes, fsync(2) as a flush, holes as discards. A loop device
-//! on it, with direct I/O, is a block device.
+//! It behaves like a disk: parallel reads and writes, fsync(2) as a flush, hole punching as discard. A loop
+//! device on it, with direct I/O, is a block device.
 //!
 //! Invariants: the emulation overhead is measured on attach; clients see the model's time plus a real
-//! device's I/O path; a model faster than the overhead is refused unless it is time-scaled; delivered times
-//! are measured all the time.
+//! device's I/O path; a model faster than the overhead is refused unless it is time-scaled; served latencies
+//! are always measured.
 
 mod failures;
 mod fidelity;
@@ -45,7 +45,7 @@ use transport::{Opened, Transport};
 
 /// For fuzz targets: requests in the kernel's layout.
 pub mod parsing {
-    /// Whether these bytes are a request, in one piece or with its parts apart.
+    /// Whether these bytes are a valid request, in one piece or in separate parts.
     #[must_use]
     pub fn request(bytes: &[u8]) -> bool {
         let (head, rest) = bytes.split_at(bytes.len().min(128));
@@ -55,21 +55,21 @@ pub mod parsing {
     }
 }
 
-/// Reads per batch, and batches, that measure the overhead.
+/// Reads per batch, and number of batches, for measuring the overhead.
 const PROBES: usize = 250;
 const BATCHES: usize = 8;
-/// For how long a way that is too slow for the model is measured again before the model is refused.
+/// Time for which a too large overhead is measured again before the model is refused.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
 
 /// The transports, fastest first: `auto` takes the first available one.
 static TRANSPORTS: &[&dyn Transport] = &[&fuse::FuseRings, &fuse::FuseClassic];
 
-/// Words of the transports.
+/// Names of the transports.
 pub fn transports() -> impl Iterator<Item = &'static str> {
     TRANSPORTS.iter().map(|one| one.word())
 }
 
-/// The transports with the word `wanted`; all of them without one.
+/// The transports named `wanted`; all without a name.
 fn candidates(wanted: Option<&str>) -> impl Iterator<Item = &'static dyn Transport> {
     let wanted = wanted.map(str::to_owned);
     let is = move |one: &&dyn Transport| wanted.as_deref().is_none_or(|word| word == one.word());
@@ -107,20 +107,20 @@ pub fn available() -> Result<&'static str, Missing> {
     Err(missing)
 }
 
-/// Whether attaching by `wanted` changes a setting of the host for a moment.
+/// Whether attaching with `wanted` changes a setting of the host temporarily.
 #[must_use]
 pub fn changes_host(wanted: Option<&str>) -> bool {
     candidates(wanted).any(Transport::changes_host)
 }
 
-/// A device that is attached; it is served until it is unmounted, or [`Attached::ended`].
+/// An attached device; served until it is unmounted, or [`Attached::ended`].
 #[derive(Debug)]
 pub struct Attached {
     file: PathBuf,
     disk: Arc<ServedDisk>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     pace: Pace,
-    /// Time of a read on the model alone.
+    /// Latency of a read on the model alone.
     takes: Nanos,
     floor: Nanos,
     transport: &'static str,
@@ -160,7 +160,7 @@ impl Attached {
             Err(error) => {
                 made.stop();
                 unmount();
-                // The reason from a thread, if one knows it.
+                // Prefers the reason from a serving thread.
                 match (error, made.ended()) {
                     (AttachError::Io(..), Err(reason)) => Err(AttachError::Io("serve", reason)),
                     (error, _) => Err(error),
@@ -173,11 +173,11 @@ impl Attached {
         self.disk.state.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Measures the overhead of `file` again, the disk's or a block device on it: its clients see the model's
-    /// times from now on.
+    /// Measures the overhead of `file` again, the disk's or a block device on it: from now on its clients see
+    /// the model's times.
     ///
     /// # Errors
-    /// [`AttachError`]; if the overhead is too large for the model, it is not timed any more.
+    /// [`AttachError`]; if the overhead is too large for the model, requests are no longer timed.
     pub fn measure(&mut self, file: &Path) -> Result<(), AttachError> {
         self.disk.state.end_timing();
         let (takes, Pace { scale, path, .. }) = (self.takes, self.pace);
@@ -226,28 +226,27 @@ impl Attached {
         self.disk.state.served(self.floor, self.pace.scale)
     }
 
-    /// Counts again from now on.
+    /// Resets the counters.
     pub fn begin_anew(&self) {
         self.disk.state.begin_anew();
     }
 
-    /// Begins or ends the preload: requests take no time and leave no trace on the model; at its end the
-    /// model restarts in its initial state, without faults.
+    /// Starts or ends the preload: requests take no time and do not reach the model; at its end the model
+    /// restarts in its initial state, without faults.
     pub fn stage(&self, staging: bool) {
         self.disk.stage(staging);
     }
 
-    /// Starts the fault plan `plan`, its times from now; without one there are no faults, and power is
-    /// restored.
+    /// Starts the fault plan `plan`, its times from now; `None` ends faults and restores power.
     pub fn begin_faults(&self, plan: Option<FaultPlan>) {
         self.disk.begin_faults(plan);
     }
 
-    /// Cuts the power now: every request fails, and only some unflushed writes since the plan began stay.
-    /// Does nothing without a plan.
+    /// Cuts the power now: every request fails, and only some writes not flushed since the plan began
+    /// survive. Has no effect without a plan.
     ///
     /// # Errors
-    /// If the store cannot be written.
+    /// The store cannot be written.
     pub fn cut_power(&self) -> io::Result<()> {
         self.disk.medium.cut()
     }
@@ -258,10 +257,10 @@ impl Attached {
         self.disk.medium.power_cut()
     }
 
-    /// Copies its present contents to a new sparse file, also without power.
+    /// Copies its current contents to a new sparse file; also possible without power.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// The file cannot be written.
     pub fn copy_to(&self, path: &Path) -> io::Result<()> {
         self.disk.medium.store().copy_to(path)
     }
@@ -288,14 +287,14 @@ impl Attached {
     }
 }
 
-/// The least time scale for a device with time `takes` and the overhead `floor`: clients see the device and a
-/// real device's I/O path, which is not scaled.
+/// The smallest time scale for a device with latency `takes` and the overhead `floor`: clients see the device
+/// plus a real device's I/O path, which is not scaled.
 fn least_scale(floor: Nanos, (takes, path): (Nanos, Nanos)) -> u32 {
     let rest = floor.since(path).get();
     u32::try_from(rest.div_ceil(takes.get().max(1))).unwrap_or(u32::MAX).max(1)
 }
 
-/// Blocks for trial reads: all of the smallest sensible disk.
+/// Number of blocks for test reads; every disk has at least these.
 const BLOCKS: u64 = 16 << 10;
 
 /// Median time of a 4 KiB read on the idle device.
@@ -304,7 +303,7 @@ fn read_time(mut device: Model) -> Nanos {
     let (mut now, mut done, mut took) = (Nanos::ZERO, Vec::new(), Vec::new());
     for number in 0..READS {
         let began = now;
-        // Far apart, because neighbours may be in the drive's memory.
+        // Far apart, because neighbours may be in the drive's cache.
         let block = number * 7_919 % BLOCKS;
         device.submit(now, Request::read(number, block * 4096, 4096));
         while let Some(next) = device.next_event().filter(|_| done.is_empty()) {
@@ -318,8 +317,8 @@ fn read_time(mut device: Model) -> Nanos {
     took[took.len() / 2]
 }
 
-/// The overhead of a read that is answered at once: the least median of several batches, because other load
-/// is not part of it; and the part of the same batch inside the server, from `inside`.
+/// The overhead of a read that is answered at once: the smallest median of several batches, to exclude
+/// background load; and its part inside the server, from `inside`.
 fn probe(file: &Path, inside: impl Fn() -> Nanos) -> io::Result<IoPath> {
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(OFlags::DIRECT.bits().cast_signed()).open(file)?;
@@ -348,7 +347,8 @@ fn probe(file: &Path, inside: impl Fn() -> Nanos) -> io::Result<IoPath> {
 mod tests {
     use super::*;
 
-    /// A machine without the fastest transport would have none; one whose mount fails would mount twice.
+    /// The next transport is tried only if one is missing; after a failed mount, the disk could be mounted
+    /// twice.
     #[test]
     fn only_a_missing_transport_is_followed_by_the_next() {
         let missing = || AttachError::Missing(Missing::new("unavailable", "install it"));
@@ -372,7 +372,8 @@ mod tests {
         assert!(unknown.is_err(), "a word that is no transport");
     }
 
-    /// A device that is faster than the way to it would be shown slower than it is.
+    /// A device faster than the emulation overhead must be time-scaled, or it would be shown slower than it
+    /// is.
     #[test]
     fn a_device_that_is_faster_than_the_way_is_stretched() {
         let scale = |floor, takes| least_scale(Nanos(floor), (Nanos(takes), Nanos(4_000)));

@@ -92,8 +92,8 @@ impl Medium {
         Ok(())
     }
 
-    /// A request arrives; applies its change unless a fault prevents it. Returns the error number that it
-    /// will end with.
+    /// Called when a request arrives: applies its change unless a fault prevents it. Returns the errno that
+    /// it will end with.
     #[inline]
     pub fn comes(&self, key: Key, request: &Request, change: Change<'_>) -> Option<i32> {
         if !self.is_planned.load(Ordering::Acquire) {
@@ -162,7 +162,7 @@ impl Medium {
         change.made(&self.store)
     }
 
-    /// Turns one bit of a range over.
+    /// Flips one bit in a range.
     fn rot(&self, (offset, length): (u64, u32), draw: u64) -> io::Result<()> {
         let at = offset + (draw >> 3) % u64::from(length.max(1));
         let mut byte = [0];
@@ -171,7 +171,7 @@ impl Medium {
         self.store.write(at, &byte)
     }
 
-    /// A request is answered now; returns an error number if the power is off.
+    /// Called when a request is answered: returns an errno if the power is off.
     #[inline]
     pub fn ends(&self, key: Key) -> Option<i32> {
         if !self.is_planned.load(Ordering::Acquire) {
@@ -198,15 +198,15 @@ pub(crate) enum Change<'a> {
     None,
     /// Writes these bytes.
     Write { offset: u64, data: &'a [u8] },
-    /// A range is zeros from now on: of discards, and of writes of zeros.
+    /// Zeroes a range: discards, and writes of zeros.
     Discard { offset: u64, length: u64 },
 }
 
 impl Change<'_> {
-    /// Applies it.
+    /// Applies the change.
     ///
     /// # Errors
-    /// The error number for the answer.
+    /// The errno for the answer.
     fn made(self, store: &Store) -> Result<(), i32> {
         let done = match self {
             Self::Write { offset, data } => store.write(offset, data),

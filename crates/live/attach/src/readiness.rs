@@ -1,11 +1,11 @@
-//! When a serving thread gets priority over others, and when it yields again.
+//! When a serving thread gets real-time priority, and when it gives it up.
 //!
 //! With priority it cannot see whether it would still be delayed, so it yields from time to time to find out.
 //! Invariant: if it is always delayed, it yields for one check in a hundred; if it no longer is, after ten.
 
 /// Checks after which a prioritized thread yields.
 const STAY_LEAST: u32 = 10;
-/// The same if it was delayed each time it yielded.
+/// The upper limit, reached if it was delayed each time it yielded.
 const STAY_MOST: u32 = 100;
 
 /// Whether a thread has priority.
@@ -50,8 +50,8 @@ impl Readiness {
 mod tests {
     use super::*;
 
-    /// One that goes first for long after others have gone answers late; one that gives way often to others
-    /// who are always there answers later.
+    /// It must yield soon after the load has gone, and rarely while the load remains: both mistakes make it
+    /// answer late.
     #[test]
     fn it_gives_way_soon_where_nobody_is_there_and_seldom_where_somebody_is() {
         let mut alone = Readiness::new();
@@ -63,7 +63,7 @@ mod tests {
         crowded.look(true);
         let mut given = 0;
         for _ in 0..10_000 {
-            // It is kept from running whenever it does not go first.
+            // It is delayed whenever it has no priority.
             let first = crowded.is_first();
             given += u32::from(!first);
             crowded.look(!first);

@@ -1,17 +1,17 @@
-//! How long before something is due a serving thread polls instead of sleeping.
+//! How long before a due time a serving thread polls instead of sleeping.
 //!
 //! Invariant: unless fixed, it is the p90 oversleep of that thread, at most [`SPIN_MAX`]; it depends on the
-//! CPU, the sleeping time and other load, so each thread learns it while serving.
+//! CPU, the sleeping time and the load, so each thread learns it while serving.
 
 use units::Nanos;
 
-/// Longer overshoots are not waited out.
+/// Maximum polling time.
 pub const SPIN_MAX: Nanos = Nanos::from_micros(120);
-/// Step per sleep, downwards; upwards nine times that, so it settles where one sleep in ten oversleeps by
-/// more.
+/// Downward step per sleep; upward steps are nine times larger, so the value settles where one sleep in ten
+/// oversleeps by more.
 const STEP: Nanos = Nanos(200);
 
-/// For how long to look.
+/// Polling time: fixed or learned.
 #[derive(Debug, Clone, Copy)]
 pub enum Spin {
     /// A fixed time.
@@ -20,7 +20,7 @@ pub enum Spin {
     AsSleepsOvershoot(Nanos),
 }
 
-/// What one thread has learned.
+/// Learned polling time of one thread.
 #[derive(Debug)]
 pub(crate) struct Looking {
     time: Nanos,
@@ -35,7 +35,7 @@ impl Looking {
         }
     }
 
-    /// For how long.
+    /// The polling time.
     pub const fn time(&self) -> Nanos {
         self.time
     }
@@ -54,11 +54,11 @@ impl Looking {
 mod tests {
     use super::*;
 
-    /// What looks too late answers too late.
+    /// Polling that starts too late makes answers late.
     #[test]
     fn one_sleep_in_ten_overshoots_by_more() {
         let mut looking = Looking::new(Spin::AsSleepsOvershoot(Nanos::from_micros(5)));
-        // 0 to 99 us, each as often.
+        // 0 to 99 us, equally often.
         let overshoots = (0..100_000u64).map(|number| Nanos::from_micros(number * 37 % 100));
         overshoots.for_each(|by| looking.overslept(by));
         let found = looking.time();

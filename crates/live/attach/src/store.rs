@@ -1,6 +1,7 @@
 //! The data of an emulated disk: a sparse file, or memory.
 //!
-//! Invariants: unwritten ranges read as zeros; nothing outside of the size is touched. Timing is the model's.
+//! Invariants: unwritten ranges read as zeros; nothing beyond the size is accessed. Timing is up to the
+//! model.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -67,18 +68,18 @@ impl Store {
         self.size
     }
 
-    /// Bytes of memory, or of the file system below, that it occupies.
+    /// Memory, or space in the underlying file system, that it occupies, bytes.
     ///
     /// # Errors
-    /// Of the file below.
+    /// I/O errors of the underlying file.
     pub fn used(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.blocks() * 512)
     }
 
-    /// Bytes from `offset` on; fewer at the end of the disk.
+    /// Reads from `offset`; returns the number of bytes, fewer at the end of the disk.
     ///
     /// # Errors
-    /// Of the file below.
+    /// I/O errors of the underlying file.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let length = self.within(offset, into.len());
         self.file.read_exact_at(&mut into[..length], offset)?;
@@ -88,7 +89,7 @@ impl Store {
     /// Writes at `offset`.
     ///
     /// # Errors
-    /// `ENOSPC` beyond the end, and if the file below has no space.
+    /// `ENOSPC` beyond the end of the disk, and if the underlying file system is full.
     pub fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         if self.within(offset, data.len()) < data.len() {
             return Err(io::Error::from(rustix::io::Errno::NOSPC));
@@ -96,10 +97,10 @@ impl Store {
         self.file.write_all_at(data, offset)
     }
 
-    /// Discards a range: it reads as zeros and takes no space.
+    /// Discards a range: it reads as zeros and occupies no space.
     ///
     /// # Errors
-    /// Of the file below.
+    /// I/O errors of the underlying file.
     pub fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
         let length = length.min(self.size.get().saturating_sub(offset));
         if length == 0 {
@@ -112,7 +113,7 @@ impl Store {
     /// Copies everything to a new sparse file.
     ///
     /// # Errors
-    /// If it exists or cannot be written; then nothing is left of it.
+    /// The file exists or cannot be written; it is removed then.
     pub fn copy_to(&self, path: &Path) -> io::Result<()> {
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(path)?;
@@ -155,12 +156,12 @@ mod tests {
         store.discard(8192, 4096).unwrap();
         store.read(8191, &mut found).unwrap();
         assert_eq!(found, [0; 5]);
-        // At the end there is less, and nothing beyond is written.
+        // At the end fewer bytes are read, and nothing beyond is written.
         assert_eq!(store.read((1 << 20) - 2, &mut found).unwrap(), 2);
         assert_eq!(store.read(1 << 40, &mut found).unwrap(), 0);
         assert!(store.write((1 << 20) - 2, b"abc").is_err());
         store.discard(1 << 40, 1).unwrap();
-        // A copy has all of it, is as sparse, and replaces nothing.
+        // A copy is complete and as sparse, and replaces no file.
         store.write((512 << 10) + 7, b"abc").unwrap();
         let dir = tempfile::tempdir().unwrap();
         let copy = dir.path().join("copy");

@@ -24,27 +24,27 @@ use crate::unflushed::Key;
 /// Interval at which a serving thread checks whether to end.
 pub(crate) const LOOK: Nanos = Nanos::from_millis(100);
 
-/// More than this is not the usual wait for a turn.
+/// A longer wait is not the usual wait for a CPU.
 const USUAL_MAX: Nanos = Nanos::from_micros(10);
-/// A yield that returned sooner ran nobody.
+/// Yields that return sooner have run no other thread.
 const SWITCH_MIN: Nanos = Nanos::from_micros(2);
 /// A thread that waited for more than 1/`STARVED` of the time was delayed.
 const STARVED: u64 = 20;
-/// A turn that waited no longer met a short task: priority gains nothing there, and costs polling.
+/// A shorter wait for a CPU met a short task: priority gains nothing then, and costs polling.
 const MET: Nanos = Nanos::from_micros(20);
 
-/// How to serve.
+/// Pacing of a serving thread.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     /// Device time is slowed down by this factor; 1 for real time.
     pub scale: u32,
-    /// Waits shorter than this are spent looking instead of sleeping.
+    /// Waits shorter than this are polled.
     pub spin: Spin,
     /// A real device's I/O path, which clients see in addition; it is the host's and not scaled.
     pub path: Nanos,
 }
 
-/// The way through the kernel to the disk and back.
+/// The path through the kernel to the disk and back.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct IoPath {
     /// The overhead as a client sees it.
@@ -176,7 +176,7 @@ pub(crate) struct Serving {
     fidelity: Mutex<Fidelity>,
     /// Time for which it yielded its CPU, nanoseconds.
     given: AtomicU64,
-    /// Time for which requests waited unseen, nanoseconds.
+    /// Time for which requests waited unread, nanoseconds.
     away: AtomicU64,
     /// Processor times when it ended.
     last: Mutex<Option<ThreadTimes>>,
@@ -190,13 +190,13 @@ impl Serving {
         ThreadTimes { waited: times.waited.since(given), away, ..times }
     }
 
-    /// Adds time in which requests waited unseen.
+    /// Adds time for which requests waited unread.
     pub fn was_away(&self, time: Nanos) {
         self.away.fetch_add(time.get(), Ordering::Relaxed);
     }
 
-    /// Yields to other threads, such as an answered client; their time does not count as a delay of this
-    /// thread. If nobody ran, no time was yielded.
+    /// Yields to other threads, such as a client that was just answered; their time does not count as a delay
+    /// of this thread. If no other thread ran, no time was yielded.
     pub fn give_way(&self) {
         let began = Instant::now();
         rustix::thread::sched_yield();
@@ -222,9 +222,9 @@ pub(crate) struct ServeState {
     timed: AtomicBool,
     /// The part of the overhead outside of the serving threads, nanoseconds.
     outside: AtomicU64,
-    /// Times inside of them while the overhead was measured.
+    /// Latencies inside the server while the overhead was measured.
     inside: Mutex<Histogram>,
-    /// Usual wait for a CPU per turn, nanoseconds.
+    /// Usual wait for a CPU, nanoseconds.
     usual: AtomicU64,
     /// Whether to end, even if still mounted elsewhere.
     pub stop: AtomicBool,
@@ -284,7 +284,7 @@ impl ServeState {
         self.timed.store(timed, Ordering::Release);
     }
 
-    /// Usual wait for a CPU per turn.
+    /// Usual wait for a CPU.
     fn usual(&self) -> Nanos {
         Nanos(self.usual.load(Ordering::Relaxed))
     }
@@ -336,18 +336,18 @@ impl ServeState {
     }
 }
 
-/// A sleep.
+/// A sleep until the next event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pause {
     pub time: Nanos,
-    /// Whether something is due after it.
+    /// Whether a completion is due at its end.
     due: bool,
 }
 
-/// How readily a thread runs.
+/// Scheduling state of a serving thread.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    /// Time of the last check, and the counters then.
+    /// Time of the last check, and the counters at that time.
     pub looked: Instant,
     times: ThreadTimes,
     readiness: Readiness,
@@ -363,7 +363,7 @@ impl Turn {
         Self { looked: Instant::now(), times, readiness, looking }
     }
 
-    /// It slept from `began` for a complete `pause`.
+    /// Called after a complete sleep of `pause` that began at `began`.
     pub fn slept(&mut self, began: Instant, pause: Pause) {
         if pause.due {
             self.looking.overslept(Nanos::from(began.elapsed()).since(pause.time));
@@ -387,8 +387,8 @@ impl ServedDisk {
         Self { medium, pace, state: ServeState::new(), model }
     }
 
-    /// Begins or ends the preload: requests take no time and leave no trace on the model; at its end the
-    /// model restarts without faults.
+    /// Starts or ends the preload: requests take no time and do not reach the model; at its end the model
+    /// restarts without faults.
     pub fn stage(&self, staging: bool) {
         if !staging {
             self.model().begin_life();
@@ -402,7 +402,7 @@ impl ServedDisk {
         lock(&self.model)
     }
 
-    /// The way is known: requests are timed from now on.
+    /// Sets the measured I/O path: requests are timed from now on.
     pub fn begin_timing(&self, way: IoPath) {
         self.model().calibrate(way.floor);
         self.state.outside.store(way.floor.since(way.inside).get(), Ordering::Relaxed);
@@ -445,8 +445,8 @@ impl ServedDisk {
         }
     }
 
-    /// How long to sleep if something is due in `left`; `None` to poll again at once. If others use the CPUs,
-    /// sleeps are not too long, because no CPU is idle.
+    /// How long to sleep if something is due in `left`; `None` to poll again immediately. While other threads
+    /// use the CPUs, no CPU is idle and sleeps do not oversleep.
     pub fn pause(&self, left: Option<Nanos>, turn: &Turn) -> Option<Pause> {
         let spin = if turn.readiness.is_first() { Nanos::ZERO } else { turn.looking.time() };
         match left {
@@ -454,16 +454,16 @@ impl ServedDisk {
             Some(left) if left.since(spin) <= LOOK => {
                 Some(Pause { time: left.since(spin), due: true })
             }
-            // Background work of a model shows with the next request.
+            // Background work of a model takes effect with the next request.
             _ => Some(Pause { time: LOOK, due: false }),
         }
     }
 
-    /// Checks whether others delay the calling thread, and gives it priority while they do. Returns whether
-    /// it has priority from now on.
+    /// Checks whether other threads delay the calling thread, and gives it priority while they do. Returns
+    /// whether it has priority from now on.
     pub fn look(&self, serving: &Serving, turn: &mut Turn) -> bool {
         let passed = Nanos::from(turn.looked.elapsed());
-        // One that was stopped, or whose machine was, does not even wait for a processor.
+        // A stopped thread, or one whose machine was stopped, was not even waiting for a CPU.
         if passed > LOOK * 2 {
             serving.was_away(passed.since(LOOK));
         }
@@ -492,7 +492,7 @@ mod tests {
     use super::*;
     use device::{Constant, ConstantKind, Ram, RamParameters};
 
-    /// Takes a millisecond.
+    /// A device with a latency of one millisecond.
     fn disk() -> TimedModel {
         let constant =
             |value| Constant { value, kind: ConstantKind::Assumed, source: "test".into() };
@@ -507,7 +507,7 @@ mod tests {
         )
     }
 
-    /// A request that is under way when the life of a drive begins would never be answered.
+    /// A request in flight when staging ends must still be answered, once.
     #[test]
     fn what_is_under_way_ends_once_in_the_new_life() {
         let mut model = disk();

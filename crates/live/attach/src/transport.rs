@@ -1,8 +1,8 @@
-//! The interface of transports, by which a modelled disk is reached.
+//! The interface of transports, which expose a modelled disk.
 //!
 //! A transport makes the disk visible as a file or block device, takes block requests from the kernel and
 //! passes them to [`ServedDisk`], which handles data, model and faults. A new transport is a module with this
-//! trait and one line of `TRANSPORTS`.
+//! trait and one line in `TRANSPORTS`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -59,12 +59,12 @@ pub enum AttachError {
 pub(crate) struct Opened {
     /// The file or block device that is the disk.
     pub file: PathBuf,
-    /// The threads that serve it until it is unmounted or [`ServedDisk`] is asked to stop; or why one could
-    /// not start.
+    /// The threads that serve it until it is unmounted or [`ServedDisk`] is stopped; or why one could not
+    /// start.
     pub threads: Vec<Result<JoinHandle<io::Result<()>>, AttachError>>,
 }
 
-/// A way for requests to come from the kernel.
+/// A source of requests from the kernel.
 pub(crate) trait Transport: Sync {
     /// Name in options and figures.
     fn word(&self) -> &'static str;
@@ -78,12 +78,12 @@ pub(crate) trait Transport: Sync {
     /// What is missing.
     fn available(&self) -> Result<(), Missing>;
 
-    /// Whether opening changes a host setting temporarily, which a kill would leave behind.
+    /// Whether opening changes a host setting temporarily, which a kill would leave changed.
     fn changes_host(&self) -> bool {
         false
     }
 
-    /// Makes `disk` reachable, at the empty directory `place` if it is a file, and starts serving it.
+    /// Exposes `disk`, at the empty directory `place` if it is a file, and starts serving it.
     ///
     /// # Errors
     /// [`AttachError`]; nothing is mounted then.

@@ -29,7 +29,7 @@ type Contents = Option<Box<[u8; BLOCK]>>;
 
 #[derive(Debug)]
 struct Replaced {
-    /// The write that replaced it.
+    /// Sequence number of the write that replaced it.
     by: u64,
     /// Sequence number of its acknowledgement; `None` while in flight.
     acknowledged: Option<u64>,
@@ -43,7 +43,7 @@ enum Pending {
         first: u64,
         last: u64,
     },
-    /// Covers what had been acknowledged when it arrived.
+    /// Covers the writes acknowledged before it arrived.
     Flush {
         after: u64,
     },
@@ -76,7 +76,7 @@ pub struct LostBlock {
     pub sectors_written: Option<u8>,
 }
 
-/// The log.
+/// The log of unflushed changes.
 #[derive(Debug, Default)]
 pub(crate) struct Unflushed {
     blocks: BTreeMap<u64, Vec<Replaced>>,
@@ -102,10 +102,10 @@ fn put(store: &Store, block: u64, contents: Option<&[u8; BLOCK]>) -> io::Result<
 }
 
 impl Unflushed {
-    /// A range will be changed, for `key`: call it before.
+    /// Saves a range before it is changed by `key`.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// The store cannot be read.
     pub fn changes(
         &mut self,
         key: Key,
@@ -136,7 +136,7 @@ impl Unflushed {
         self.under_way.insert(key, Pending::Flush { after: self.acknowledgements });
     }
 
-    /// The request `key` is acknowledged now; a `protected` change then stays.
+    /// The request `key` is acknowledged; a `protected` change (FUA) survives from now on.
     pub fn acknowledge(&mut self, key: Key, protected: bool) {
         match self.under_way.remove(&key) {
             None => {}
@@ -164,10 +164,10 @@ impl Unflushed {
         }
     }
 
-    /// Cuts the power: the store gets contents that are possible afterwards.
+    /// Cuts the power: gives the store one of the possible contents after it.
     ///
     /// # Errors
-    /// If the store cannot be written.
+    /// The store cannot be written.
     pub fn cut(&mut self, store: &Store, seed: Seed) -> io::Result<PowerCut> {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed.derive("power cut", 0).0);
         // Some cuts lose everything, some next to nothing.
@@ -251,8 +251,8 @@ mod tests {
         }
     }
 
-    /// A cut that takes flushed data away would blame engines for what a drive never does; one that takes
-    /// nothing away would let every engine pass.
+    /// A cut that loses flushed data would blame engines for faults that no drive has; one that loses nothing
+    /// would let every engine pass.
     #[test]
     fn what_was_flushed_stays_and_what_was_not_may_go() {
         let (mut lost, mut kept) = (0, 0);
@@ -278,7 +278,7 @@ mod tests {
         assert!(lost > 100 && kept > 100, "{lost} lost, {kept} kept");
     }
 
-    /// A flush is for what was acknowledged when it came, no more.
+    /// A write in flight during a flush is not covered by it and may be torn.
     #[test]
     fn a_write_beside_a_flush_is_not_promised_and_may_be_torn() {
         let (mut old, mut torn) = (0, 0);
@@ -302,7 +302,8 @@ mod tests {
         assert!(old > 20 && torn > 20, "{old} as before, {torn} torn");
     }
 
-    /// A flush that counted what is acknowledged when it ends would hide that an engine flushed too early.
+    /// A flush covers only what was acknowledged when it arrived; otherwise an engine that flushes too early
+    /// would pass.
     #[test]
     fn a_write_that_is_acknowledged_while_a_flush_is_under_way_is_not_promised() {
         let lost = (0..200).filter(|seed| {
@@ -332,7 +333,7 @@ mod tests {
         assert_eq!(drive.block(0), [0; 4096]);
     }
 
-    /// Written again and again without a flush, memory must not grow with it.
+    /// Overwriting a block without a flush must not grow memory.
     #[test]
     fn the_oldest_and_the_latest_contents_are_kept() {
         let mut found = std::collections::BTreeSet::new();

@@ -1,8 +1,9 @@
 //! Compression speed of this host on a workload's own data, page by page.
 //!
 //! The rows are those of sysbench's tables (a key, a number, 120 and 60 characters of digits and dashes), in
-//! pages of the database's compression unit. One thread; each codec encodes and decodes the same pages until
-//! enough time has passed. Invariant: decoded data equals the original, or the program panics.
+//! pages of the database's compression unit. One thread; each codec compresses and decompresses the same
+//! pages until enough time has passed. Invariant: decompressed data equals the original, or the program
+//! panics.
 
 use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use rand::SeedableRng as _;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use workload::{SQL_C, SQL_PAD, write_digits};
 
-/// Bytes of pages that are compressed in turn: more than fits into a core's nearest caches.
+/// Bytes of pages compressed in turn: more than fits into a core's L2 cache.
 const DATA: usize = 4 << 20;
 /// Time for each codec and direction.
 const TIME: Duration = Duration::from_millis(60);
@@ -82,7 +83,7 @@ pub struct CodecSpeed {
     pub codec: Codec,
     /// Bytes before over bytes after.
     pub ratio: f64,
-    /// Bytes per second that are compressed, counted before.
+    /// Compression, bytes of input per second.
     pub encode: f64,
     /// Output of decompression, bytes per second.
     pub decode: f64,
@@ -137,7 +138,7 @@ fn measure_one(codec: Codec, pages: &[Vec<u8>]) -> CodecSpeed {
     CodecSpeed { codec, ratio: sum(pages) / sum(&packed).max(1.0), encode, decode }
 }
 
-/// Bytes of pages per second, each in turn.
+/// Bytes of pages per second.
 fn speed(all: &[(&Vec<u8>, &Vec<u8>)], work: impl Fn(&(&Vec<u8>, &Vec<u8>)) -> usize) -> f64 {
     let (began, mut done) = (Instant::now(), 0usize);
     loop {
@@ -155,7 +156,7 @@ fn speed(all: &[(&Vec<u8>, &Vec<u8>)], work: impl Fn(&(&Vec<u8>, &Vec<u8>)) -> u
 mod tests {
     use super::*;
 
-    /// A codec that loses data is fast.
+    /// A codec that loses data would look fast.
     #[test]
     fn every_codec_gives_back_what_it_was_given_and_makes_it_smaller() {
         let pages = sysbench_pages(16 << 10, 1);
@@ -165,7 +166,7 @@ mod tests {
         for codec in Codec::ALL {
             let packed = codec.encode(&pages[0]);
             assert_eq!(codec.decode(&packed, pages[0].len()), pages[0]);
-            // Digits are a third of the bits of a byte; what only looks for repeats finds few.
+            // Digits use a third of a byte's bits; codecs without entropy coding gain little.
             let least = if matches!(codec, Codec::Zlib | Codec::Zstd) { 1.8 } else { 0.99 };
             assert!(pages[0].len() as f64 / packed.len() as f64 > least, "{codec:?}");
         }

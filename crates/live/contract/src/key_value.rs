@@ -155,7 +155,7 @@ fn check_clients<E: KeyValueEngine>(dir: &Path) -> Result<(), EngineError> {
     let missing = measure(&engine, &too_many, lost, None, &control).map(|_| ());
     let kind = missing.map_err(|error| error.kind());
     assert_eq!(kind, Err(ErrorKind::Corruption), "a missing record is found");
-    // So must a value that is another record's.
+    // A value of another record must be rejected as well.
     let values = Values::new(ValueShape::of(VALUE), Seed(1));
     let (mut key, mut value) = ([0; KEY], Vec::new());
     for record in 0..RECORDS {
@@ -169,7 +169,7 @@ fn check_clients<E: KeyValueEngine>(dir: &Path) -> Result<(), EngineError> {
     engine.close()
 }
 
-/// Every action, as the workloads mix them.
+/// Every action, in the mix of the workloads.
 fn check_actions<E: KeyValueEngine>(engine: &E, control: &Control<'_>) -> Result<(), EngineError> {
     let mixes = [
         KvRole::mixed((KvAction::Update, 1), (KvAction::Insert, 1)),

@@ -55,7 +55,7 @@ fn check_load<E: SqlEngine>(place: &Place, job: &SqlJob) -> Result<(), EngineErr
     let engine = E::open(place, job)?;
     engine.claim()?;
     let plan = sql_plan(job, Nanos::MAX);
-    // As a load leaves it that was cut off after its first batch.
+    // A load that was interrupted after its first batch.
     let begun = SqlPlan { rows: BATCH, ..plan.clone() };
     assert!(load(&engine, &begun, (Seed(1), 2), &mut |_| true)?, "the first batch is loaded");
     assert!(load(&engine, &plan, (Seed(1), 2), &mut |_| true)?, "everything is loaded");

@@ -34,7 +34,7 @@ pub trait Engine: Sized + Sync {
     /// Closes the database; another process can open it afterwards.
     ///
     /// # Errors
-    /// If closing fails; committed data is as its durability promises.
+    /// Closing fails; committed data is as durable as promised.
     fn close(self) -> Result<(), EngineError> {
         Ok(())
     }
@@ -47,8 +47,8 @@ pub trait Engine: Sized + Sync {
         Vec::new()
     }
 
-    /// Counters since the engine started, by its own names, for [`Engine::totals`]; empty if that needs no
-    /// earlier reading.
+    /// Counters since the engine started, with the engine's own names, for [`Engine::totals`]; empty if no
+    /// earlier reading is needed.
     fn sums(&self) -> BTreeMap<String, f64> {
         BTreeMap::new()
     }
@@ -190,8 +190,8 @@ pub struct Row<'a> {
 
 /// The operation set of a SQL engine, for one connection.
 pub trait Statements {
-    /// Readable when a result arrives; `None` if [`Statements::send`] does all the work, so the connection
-    /// needs its own thread.
+    /// A descriptor that becomes readable when a result arrives; `None` if [`Statements::send`] does all the
+    /// work, so the connection needs its own thread.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
     /// Sends one statement.

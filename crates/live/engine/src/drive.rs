@@ -15,8 +15,8 @@ use crate::session::{Completion, Ended, Session, Submit, Wait};
 use crate::trial::{ClientEnd, Seat, Trial};
 use crate::{EngineError, ErrorKind};
 
-/// Sleeps until shortly before something is due in `left`, at most `interval`; the last `spin` is left to the
-/// caller, who reads the clock again.
+/// Sleeps until shortly before something is due in `left`, at most `interval`; the caller polls the clock for
+/// the last `spin`.
 fn rest(left: Nanos, interval: Nanos, spin: Nanos) {
     let sleep = left.min(interval);
     if sleep > spin {
@@ -37,14 +37,14 @@ struct Driver<'a, Op: Recorded> {
     stopped: bool,
     failures: u32,
     first_failure: Option<String>,
-    /// Wrong data: the trial's result.
+    /// Wrong data: becomes the result of the trial.
     fatal: Option<EngineError>,
 }
 
 /// Runs one client to its end. All clients of a trial start together; see [`Trial`].
 ///
 /// # Errors
-/// Corruption, or a session that can collect nothing any more. Failed operations are data.
+/// Corruption, or a session that can no longer collect completions. Failed operations are data, not errors.
 pub fn drive<S, W>(
     seat: Seat<'_>,
     session: &mut S,
@@ -235,7 +235,7 @@ impl<Op: Recorded> Driver<'_, Op> {
                 let many = spec.failures_max.is_some_and(|most| self.failures >= most);
                 let ends = spec.stop_on_error || kind == ErrorKind::Disconnected || many;
                 let described = match &error {
-                    // Recorded with its position; a failure of the trial only where it ends it.
+                    // Recorded with its position; it fails the trial only if it ends it.
                     EngineError::Os(_) if !ends => None,
                     EngineError::Os(_) => {
                         Some(format!("{} at byte {}: {error}", op.class().word(), op.position()))

@@ -17,9 +17,9 @@ pub enum ErrorKind {
     Retryable,
     /// The connection is lost; the session is of no further use.
     Disconnected,
-    /// The engine cannot be used: no library, server, privilege or such setting.
+    /// The engine cannot be used: a missing library, server or privilege, or an unknown setting.
     Refused,
-    /// The place holds data that is not Crosspoint's and is not overwritten.
+    /// The directory or device holds data that is not Crosspoint's and is not overwritten.
     NotOurs,
     /// A value that was never written was read, or a record is missing.
     Corruption,
@@ -99,7 +99,7 @@ impl EngineError {
         Self::with_help(ErrorKind::Refused, reason.into(), help.into())
     }
 
-    /// The place holds foreign data; `help` says what to do about it.
+    /// The directory or device holds foreign data; `help` names the next step.
     #[must_use]
     pub fn not_ours(reason: impl Into<String>, help: impl Into<String>) -> Self {
         Self::with_help(ErrorKind::NotOurs, reason.into(), help.into())

@@ -1,5 +1,5 @@
-//! Where a database is: the directory or device of an embedded engine, or a database on a server. A
-//! password in it is never shown.
+//! Location of a database: the directory or device of an embedded engine, or a database on a server.
+//! Passwords in it are never printed.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::EngineError;
 
-/// Whose server it is.
+/// The server product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Flavour {
     /// MariaDB.
     MariaDb,
-    /// MySQL, or a server that calls itself so.
+    /// MySQL, or a server that reports itself as MySQL.
     MySql,
 }
 
-/// Where a database is.
+/// Location of a database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
     /// A directory, or a block device owned by an embedded engine.
@@ -26,7 +26,7 @@ pub enum Place {
     Server {
         /// The database on it.
         target: Target,
-        /// Whose it is.
+        /// The server product.
         flavour: Flavour,
     },
 }
@@ -36,9 +36,9 @@ pub enum Place {
 pub enum Address {
     /// A unix socket.
     Socket(PathBuf),
-    /// A port.
+    /// A TCP port.
     Tcp {
-        /// Name or number of the machine.
+        /// Host name or address.
         host: String,
         /// Port.
         port: u16,
@@ -87,7 +87,7 @@ pub struct Target {
     pub user: String,
     /// The database, if it exists already.
     pub database: Option<String>,
-    /// Their password, if they have one.
+    /// The password, if the account has one.
     pub password: Option<Secret>,
 }
 

@@ -12,10 +12,10 @@ use crate::{EngineError, Place};
 
 /// A private server that is running; ended when dropped.
 pub trait Server: Send {
-    /// Its process.
+    /// Its process ID.
     fn process(&self) -> u32;
 
-    /// How it ended and its last log lines, if it has ended; waits up to `wait`.
+    /// Its exit status and last log lines, if it has ended; waits up to `wait`.
     fn obituary(&mut self, wait: Duration) -> Option<String>;
 
     /// Shuts it down cleanly.
@@ -25,12 +25,12 @@ pub trait Server: Send {
     fn stop(self: Box<Self>) -> Result<(), String>;
 }
 
-/// What creating a server needs from the run.
+/// Everything that starting a server needs from the run.
 #[derive(Clone, Copy)]
 pub struct Hosting<'a> {
     /// Everything created on the host is journaled here first.
     pub journal: &'a Journal,
-    /// Set from outside: stop.
+    /// Set to stop.
     pub stop: &'a AtomicBool,
 }
 
@@ -41,13 +41,13 @@ pub struct PrivateServer<'a> {
     pub place: &'a Path,
     /// Its log.
     pub log: &'a Path,
-    /// Its cache.
+    /// Size of its buffer pool.
     pub pool: Bytes,
     /// Limits of its process.
     pub limits: &'a Limits,
 }
 
-/// A server of the user's, reached for a trial.
+/// A user's server, connected for a trial.
 pub struct Reached {
     /// The database on it.
     pub place: Place,
@@ -72,7 +72,7 @@ pub struct ServerVerbs {
     pub reach: fn(&SqlJob, &str, &Journal) -> Result<Reached, EngineError>,
     /// Restores a variable of the user's server; takes its dsn, name and value.
     pub restore: fn(&str, &str, &str) -> Result<(), String>,
-    /// Cache of a job, once the bytes of its tables' pages are known.
+    /// Buffer pool size of a job, given the size of its tables' pages once that is known.
     pub pool: fn(&SqlJob, Option<u64>) -> Bytes,
     /// Directories of a private server that hold its tables.
     pub data: fn(&Path) -> Vec<PathBuf>,

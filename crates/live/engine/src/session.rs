@@ -63,10 +63,10 @@ pub trait Session {
         Ok(())
     }
 
-    /// Verifies the data of an operation that succeeded, after its time was taken.
+    /// Verifies the data of a successful operation, after its time was taken.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Corruption`].
+    /// [`crate::ErrorKind::Corruption`] if the data differs.
     #[inline]
     fn verify(&mut self, issue: &Issue<Self::Op>) -> Result<(), EngineError> {
         let _ = issue;

@@ -123,7 +123,7 @@ impl Drop for Seat<'_> {
 pub struct ClientEnd<W> {
     pub(crate) recording: Recording,
     pub(crate) failure: Option<String>,
-    /// The workload and how its missed arrivals are shared out, if it is recorded.
+    /// The workload and the distribution of its missed arrivals, if it is recorded.
     pub(crate) workload: Option<(W, DueShares)>,
     /// When it ended.
     pub(crate) at: Nanos,
@@ -154,7 +154,7 @@ pub struct Setting<'a> {
     pub control: &'a Control<'a>,
     /// Called once all clients are ready, before they start.
     pub ready: &'a (dyn Fn() + Sync),
-    /// Reads counters, and how often.
+    /// Reads counters, and the sampling interval.
     pub watch: Option<(Watch<'a>, Duration)>,
 }
 
@@ -179,7 +179,7 @@ pub struct Finished<T> {
 /// Runs client threads to their end.
 ///
 /// # Errors
-/// When a client could not start, read wrong data or lost its means to continue.
+/// A client could not start, read wrong data, or cannot continue.
 pub fn run_clients<W, T, F>(
     setting: Setting<'_>,
     clients: Vec<Starter<F>>,

@@ -1,4 +1,4 @@
-//! The client loop on a scripted session: every engine inherits what it does wrong.
+//! The client loop on a scripted session: every engine inherits its bugs.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -14,7 +14,7 @@ use stats::{Recorded, Timeline};
 use units::Nanos;
 use workload::{Client, Issue, KvAction, KvOp, OpClass, OpId, Outcome, SqlOp, Step, Workload};
 
-/// Issues this many operations, this many at a time, and notes how they ended.
+/// Issues this many operations, a fixed number at a time, and records how they ended.
 #[derive(Debug)]
 struct Counted {
     left: u32,
@@ -50,7 +50,7 @@ impl Workload for Counted {
     }
 }
 
-/// Answers from a script, later if it has room for more than one.
+/// Answers from a script; asynchronously if it has more than one lane.
 struct Scripted<Op = KvOp> {
     room: usize,
     flight: VecDeque<OpId>,
@@ -124,7 +124,8 @@ fn counts(finished: &Finished<()>) -> (u64, u64) {
     (ops, finished.result.recording.errors())
 }
 
-/// Rates would be wrong by what is lost or counted twice, whichever way an engine answers.
+/// Operations that are lost or counted twice would make rates wrong, with synchronous and asynchronous
+/// engines alike.
 #[test]
 fn every_operation_is_counted_once_whether_it_ends_at_once_later_or_finds_no_room() {
     for room in [0, 1, 3, 8] {
@@ -196,7 +197,7 @@ impl Workload for Statements {
     }
 }
 
-/// A deadlock that is retried is no failed operation: an objective that was met would be missed.
+/// A retried deadlock must not count as a failed operation, or an objective that was met would be missed.
 #[test]
 fn a_transaction_that_is_retried_has_not_failed() {
     let classes = vec![OpClass::PointSelect, OpClass::Transaction];
@@ -208,7 +209,7 @@ fn a_transaction_that_is_retried_has_not_failed() {
     assert_eq!(finished.result.failure, None);
 }
 
-/// Operations due every 0.1 ms from the start, one at a time; the first is issued however late.
+/// Operations scheduled every 0.1 ms, one at a time; the first is issued however late.
 struct Scheduled {
     next: u64,
     end: Nanos,
@@ -253,7 +254,7 @@ impl Workload for Scheduled {
     }
 }
 
-/// Takes `time` for the operation that comes at `at`, from 0.
+/// Takes `time` for the operation at index `at`.
 fn stall(at: u32, time: Duration) -> impl FnMut() -> Ended + Send {
     let mut count = 0;
     move || {
@@ -284,7 +285,7 @@ fn a_stall_is_charged_to_every_operation_that_was_due_in_it() {
     }
 }
 
-/// A load that runs behind for good is no answer to the load that was asked for.
+/// A schedule that falls behind permanently does not offer the requested load and must end the trial.
 #[test]
 fn an_operation_that_is_issued_too_late_ends_the_trial() {
     let spec = TrialSpec { max_lag: Some(Nanos::from_millis(2)), ..spec() };
@@ -398,7 +399,7 @@ fn a_client_that_cannot_start_ends_the_trial_of_all() {
     assert!(!started.into_inner(), "nobody is notified that all are connected");
 }
 
-/// Background load without an end of its own would run for ever after what is measured.
+/// Background load without an end of its own must end with the measured clients.
 #[test]
 fn background_load_ends_with_the_last_client_of_interest() {
     let stop = AtomicBool::new(false);

@@ -79,7 +79,7 @@ impl BlockDevice {
         first_line(self.whole().sysfs.join("queue").join(setting))
     }
 
-    /// The maker's name of the disk.
+    /// The vendor's model name of the disk.
     #[must_use]
     pub fn model(&self) -> Option<String> {
         first_line(self.whole().sysfs.join("device/model"))
@@ -92,7 +92,7 @@ impl BlockDevice {
         ["device/serial", "serial"].iter().find_map(|name| first_line(whole.join(name)))
     }
 
-    /// What it is built on: the file of a loop device, the devices below LVM, RAID or encryption.
+    /// Underlying files and devices: the file of a loop device, the devices below LVM, RAID or encryption.
     #[must_use]
     pub fn made_of(&self) -> Vec<PathBuf> {
         let whole = self.whole().sysfs;

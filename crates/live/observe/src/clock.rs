@@ -1,9 +1,9 @@
-//! The clock of a trial: one time origin.
+//! The clock of a trial, with one time origin.
 //!
 //! If the kernel's clock source is the time-stamp counter, it is read directly, with its rate measured once
-//! per process against the kernel's clock; otherwise that is read, as in a simulation, where the C library's
-//! clock is the virtual one. Invariants: it never goes back; a trial
-//! whose clock deviates from the kernel's can tell.
+//! per process against the kernel's clock; otherwise the kernel's clock is read, as in a simulation, where
+//! the C library's clock is the virtual one. Invariants: it never goes back; deviation from the kernel's
+//! clock is detected.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub struct Clock {
     kernel: (u64, u64),
 }
 
-/// The processor's counter, by its rate.
+/// The CPU's counter and its rate.
 #[derive(Debug, Clone, Copy)]
 struct Counter {
     /// Nanoseconds of 2^32 ticks.
@@ -129,7 +129,7 @@ impl Clock {
     }
 }
 
-/// Whether a time by one clock is impossible by the other, where it was `least` to `most`.
+/// Whether a time contradicts the other clock, which was between `least` and `most`.
 fn apart(ours: Nanos, (least, most): (Nanos, Nanos)) -> bool {
     let ours = ours.get() as f64;
     ours < least.get() as f64 * (1.0 - APART) || ours > most.get() as f64 * (1.0 + APART)
@@ -149,7 +149,7 @@ fn counter() -> Option<Counter> {
 #[inline]
 fn monotonic() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a place of our own, and a clock that every kernel has.
+    // SAFETY: a local variable, and a clock that every kernel has.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
@@ -158,7 +158,7 @@ fn monotonic() -> u64 {
 mod tests {
     use super::*;
 
-    /// Every latency and every rate would be wrong by what the clock is.
+    /// An error of the clock would be an error of every latency and every rate.
     #[test]
     fn it_goes_as_the_kernels_clock_does() {
         let clock = Clock::start();
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(clock.trouble(), None);
     }
 
-    /// A counter that goes at another rate, or was set back by a suspended machine, would be believed.
+    /// A counter that drifts, or was reset by a suspended machine, must be detected.
     #[test]
     fn clocks_that_come_apart_are_found() {
         let millis = Nanos::from_millis;

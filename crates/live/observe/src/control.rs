@@ -34,7 +34,7 @@ pub struct Control<'a> {
 ///
 /// Invariant: the stored part of a trial is complete for all clients.
 pub trait Keep: std::fmt::Debug + Sync {
-    /// This many clients will hand on.
+    /// Announces the number of clients.
     fn expect(&self, clients: u32);
     /// Takes a client's ended intervals; never blocks.
     fn keep(&self, client: u32, ended: Recording);
@@ -43,13 +43,13 @@ pub trait Keep: std::fmt::Debug + Sync {
     /// Returns everything that it stored; called once, when the clients have ended.
     ///
     /// # Errors
-    /// Why a part cannot be returned, in words.
+    /// Why a part cannot be returned.
     fn take_back(&self) -> Result<Recording, String>;
 }
 
-/// Clients hand on in this many groups, one after the other.
+/// Clients hand over their records in this many groups, one after the other.
 const TURNS: u64 = 8;
-/// Time between pieces of one client.
+/// Interval between records of one client.
 const KEEP_EVERY: Nanos = Nanos::from_secs(1);
 
 impl Control<'_> {

@@ -33,7 +33,7 @@ pub struct Provenance {
     pub clock_source: String,
     /// Total memory.
     pub memory: String,
-    /// Whether a hypervisor is below.
+    /// The hypervisor, if any.
     pub virtualised: String,
     /// Transparent huge pages.
     pub huge_pages: String,
@@ -51,7 +51,7 @@ pub struct StorageFacts {
     pub mount_options: String,
     /// Kernel name of the device.
     pub device: String,
-    /// The maker's name of it.
+    /// The vendor's model name of the device.
     pub device_model: String,
     /// I/O scheduler.
     pub scheduler: String,

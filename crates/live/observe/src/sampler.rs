@@ -23,7 +23,7 @@ pub struct Counter {
     pub sum: bool,
 }
 
-/// The first reading is so soon after the clients began.
+/// Maximum delay of the first reading after the clients started.
 const ORIGIN_WITHIN: Duration = Duration::from_millis(2);
 
 /// Reads counters every `every` from the start of `clock` until `done`: values, and rates of totals since the
@@ -107,7 +107,7 @@ pub fn watch_process(process: u32) -> Vec<Counter> {
 mod tests {
     use super::*;
 
-    /// A racer that waits for the others must not show what it did meanwhile as its first second's rate.
+    /// Activity of a racer that waits for the others must not appear as its first second's rate.
     #[test]
     fn rates_begin_with_the_clients() {
         let (clock, done) = (OnceLock::new(), AtomicBool::new(false));

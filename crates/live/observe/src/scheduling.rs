@@ -1,4 +1,4 @@
-//! Where and how readily this thread runs, and how long it wanted to and did not.
+//! CPU placement and priority of this thread, and how long it was ready but not running.
 //!
 //! Invariant: only the calling thread is changed.
 
@@ -23,7 +23,7 @@ pub fn go_first() {
         let mut how: libc::sched_attr = unsafe { std::mem::zeroed() };
         (how.size, how.sched_nice) = (size_of_val(&how) as u32, nice);
         how.sched_runtime = SHORTEST_TURN.get();
-        // SAFETY: the struct is valid for the call, and says its size; of this thread alone.
+        // SAFETY: the struct is valid during the call and contains its size; only this thread is affected.
         if unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const how, 0) } == 0 {
             return;
         }
@@ -37,25 +37,25 @@ const SHORTEST_TURN: Nanos = Nanos::from_micros(100);
 
 fn set_policy(policy: libc::c_int) {
     let none = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the struct is valid for the call; of this thread alone.
+    // SAFETY: the struct is valid during the call; only this thread is affected.
     unsafe { libc::sched_setscheduler(0, policy, &raw const none) };
 }
 
 /// How a thread spent its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ThreadTimes {
-    /// It ran.
+    /// Time running.
     pub ran: Nanos,
-    /// It wanted to run, and did not.
+    /// Time ready but not running.
     pub waited: Nanos,
     /// Number of times it got a CPU.
     pub turns: u64,
-    /// Stopped, by a signal or with the machine, if its owner counts that.
+    /// Time stopped, by a signal or with the machine, if the owner counts that.
     pub away: Nanos,
 }
 
 impl ThreadTimes {
-    /// Of two threads.
+    /// The sum of two threads.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -66,7 +66,7 @@ impl ThreadTimes {
         }
     }
 
-    /// Since an earlier look.
+    /// The difference to an earlier reading.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl ThreadTimes {
         }
     }
 
-    /// Waiting for a CPU beyond the usual wait of a turn.
+    /// Time waiting for a CPU beyond the usual wait per turn.
     #[must_use]
     pub const fn starved(&self, usual: Nanos) -> Nanos {
         self.waited.since(Nanos(usual.get().saturating_mul(self.turns)))
@@ -89,7 +89,7 @@ impl ThreadTimes {
 pub struct ThreadClock(Option<File>);
 
 impl ThreadClock {
-    /// Of the calling thread.
+    /// Reads the calling thread.
     #[must_use]
     pub fn of_this_thread() -> Self {
         Self(File::open("/proc/thread-self/schedstat").ok())
@@ -115,7 +115,7 @@ pub(crate) fn allowed() -> Vec<usize> {
     // SAFETY: `set` is valid and writable, its size is given.
     let read = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
     let places = 0..libc::CPU_SETSIZE as usize;
-    // SAFETY: places lie within the set.
+    // SAFETY: the indices are within the set.
     places.filter(|cpu| read == 0 && unsafe { libc::CPU_ISSET(*cpu, &set) }).collect()
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn allowed() -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// A thread that is kept from running must know: whoever it serves waits meanwhile.
+    /// A serving thread that is kept from running must detect it, because its clients wait.
     #[test]
     fn time_in_which_others_ran_is_counted() {
         let cpu = allowed()[0];
@@ -146,7 +146,7 @@ mod tests {
                 let clock = ThreadClock::of_this_thread();
                 let waited = || clock.times().expect("the kernel counts").waited;
                 let before = waited();
-                // Both want the one processor until some of it was missed.
+                // Both threads compete for one CPU until some time was lost.
                 while waited().since(before) < Nanos::from_millis(5) {
                     std::hint::spin_loop();
                 }

@@ -17,7 +17,7 @@ use crate::thread_usage;
 
 /// Number of sleeps whose overshoot is read.
 const SLEEPS: usize = 1_000;
-/// Length of one: long enough for an idle processor to rest.
+/// Length of a sleep: long enough for an idle CPU to enter a sleep state.
 const SLEEP: Nanos = Nanos::from_micros(60);
 /// Round trips of two threads.
 const ROUNDS: u32 = 10_000;
@@ -29,7 +29,7 @@ const ROUNDS: u32 = 10_000;
 /// If no thread can be started.
 pub fn interrupt_wake_ups() -> io::Result<(Vec<Nanos>, Nanos)> {
     let thread = std::thread::Builder::new().spawn(|| {
-        // SAFETY: changes the timer slack of this thread alone; refused, sleeps are as inexact as usual.
+        // SAFETY: changes only this thread's timer slack; if refused, sleeps are as inaccurate as usual.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
         let before = thread_usage();
         let mut found: Vec<Nanos> = (0..SLEEPS).map(|_| overshoot()).collect();
@@ -109,7 +109,7 @@ fn round_trip(here: usize, there: usize) -> io::Result<Duration> {
         match asking {
             Ok(asking) => Ok(asking.join().unwrap_or_default()),
             Err(error) => {
-                // The one that listens ends, too.
+                // The listening thread ends as well.
                 (0..ROUNDS).for_each(|_| ring(&ask));
                 Err(error)
             }
@@ -121,7 +121,7 @@ fn round_trip(here: usize, there: usize) -> io::Result<Duration> {
 mod tests {
     use super::*;
 
-    /// A wake-up of nothing would make every predicted latency too short.
+    /// A wake-up time of zero would make every predicted latency too short.
     #[test]
     fn wake_ups_take_time_and_leave_the_affinity_alone() {
         let before = allowed();

@@ -14,10 +14,10 @@ const PROFILES: [&str; 3] = [
     include_str!("../../../../devices/intel-s3510.toml"),
 ];
 
-/// What a closed loop by the wall clock did: `(request, told at)`, completions, lateness of each.
+/// Log of a closed loop on the wall clock: `(request, time of submission)`, completions, lateness of each.
 type Log = (Vec<(Request, Nanos)>, Vec<Completion>, Vec<Nanos>);
 
-/// Passes the time until something completes, or nothing ever will, as a front end without requests does.
+/// Passes time until something completes or nothing is pending, like a front end without requests.
 fn wait(driver: &mut RealTime<Model>, done: &mut Vec<Completion>) {
     let before = done.len();
     while done.len() == before {
@@ -85,8 +85,7 @@ fn real_time_and_virtual_time_give_the_same_service_times() {
     }
 }
 
-/// At depth 1 an idle device is met each time, so the clock cannot matter: the median service time is that
-/// of the driver of virtual time.
+/// At depth 1 the device is always idle, so the real-time driver must give the same median as virtual time.
 #[test]
 fn at_depth_1_the_median_is_that_of_virtual_time() {
     let profile = Profile::parse(PROFILES[1]).expect("it ships");
@@ -116,8 +115,8 @@ fn at_depth_1_the_median_is_that_of_virtual_time() {
     );
 }
 
-/// A disk that is slowed down tenfold must be that, and a completion that is handed out early must be told
-/// as late as it was promised.
+/// A disk scaled tenfold must be ten times slower, and a completion that is handed out early must be reported
+/// at its promised time.
 #[test]
 fn time_can_be_stretched_and_the_way_to_the_client_taken_off() {
     let profile = Profile::parse(PROFILES[0]).expect("it ships");
@@ -139,7 +138,7 @@ fn time_can_be_stretched_and_the_way_to_the_client_taken_off() {
     }
 }
 
-/// A lead that adds up makes a disk faster than its model: larger reads have many events in a row.
+/// A lead that accumulates would make a disk faster than its model: larger reads have many events in a row.
 #[test]
 fn nothing_is_handed_out_earlier_than_the_lead() {
     let profile = Profile::parse(PROFILES[1]).expect("it ships");

@@ -1,8 +1,8 @@
 //! `clean`: finds what killed runs left behind by their journals and undoes it.
 //!
-//! Invariants: a living process is not touched (its journal is locked); a journal that is damaged, of another
-//! version or of another user is reported and kept, without blocking others; an unknown line is kept and
-//! reported. A journal is removed once all of it is undone.
+//! Invariants: a running process is not touched (its journal is locked); a journal that is damaged, of
+//! another version or of another user is reported and kept, without blocking others; an unknown line is kept
+//! and reported. A journal is removed once all of it is undone.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -83,7 +83,7 @@ pub fn clean(state: &Path, restore: Restore) -> Result<Cleaned, StackError> {
     }
 }
 
-/// A journal of this user.
+/// Opens a journal that belongs to this user.
 fn own(path: &Path) -> io::Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -94,7 +94,7 @@ fn own(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// A journal, locked; `None` while its process lives.
+/// Opens and locks a journal; `None` while its process lives.
 fn open(path: &Path) -> io::Result<Option<File>> {
     let file = own(path)?;
     let began = Instant::now();
@@ -202,7 +202,7 @@ pub struct Parsed {
     pub unknown: Vec<String>,
 }
 
-/// The locked journal of a process, and its mounts in its own work areas.
+/// The locked journal of a dead process, and the mounts in its work areas.
 fn hangs(path: &Path) -> Option<(File, Vec<PathBuf>)> {
     let file = own(path).ok()?;
     let mut bytes = Vec::new();
@@ -250,7 +250,7 @@ mod tests {
         Err("no server".into())
     }
 
-    /// The journal of a process that was killed: its bytes, and a lock that is gone.
+    /// The journal of a killed process: its contents, without a lock.
     fn killed(state: &Path, area_in: &Path) -> (PathBuf, PathBuf) {
         let journal = Journal::new(state, no_server);
         let area = WorkArea::create(&journal, area_in, "disk").unwrap();

@@ -14,7 +14,7 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use crate::mounts::{Mounted, mounts};
 
-/// Time limit to end once nothing is waited for.
+/// Time limit for exiting once nothing is waited for.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// The bit of SIGKILL among pending signals.
 const KILLED: u64 = 1 << 8;
@@ -46,7 +46,7 @@ fn holder(file: &File) -> Option<u32> {
     holder_in(&fs::read_to_string("/proc/locks").ok()?, &place)
 }
 
-/// Of the lines of `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 708 08:01:13 0 EOF`.
+/// Finds the holder in lines of `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 708 08:01:13 0 EOF`.
 fn holder_in(locks: &str, place: &str) -> Option<u32> {
     let fields = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let mut own = fields.filter(|fields| fields.get(5) == Some(&place));
@@ -72,7 +72,7 @@ fn has_kill(status: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Who is taken for dying and lives would lose the drive under a database.
+    /// A living process taken for a dying one would lose the drive under its database.
     #[test]
     fn only_who_was_killed_is_met() {
         let file = tempfile::NamedTempFile::new().unwrap();

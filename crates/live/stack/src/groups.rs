@@ -1,7 +1,7 @@
-//! Our control groups: created, filled with processes, removed.
+//! Our cgroups: created, filled with processes, removed.
 //!
-//! Version 1 has a hierarchy per controller, version 2 a single one. Invariants: a group is in the undo
-//! journal before it is created; its processes return to our own group on every way out.
+//! Version 1 has a hierarchy per controller, version 2 a single one. Invariants: a cgroup is in the undo
+//! journal before it is created; its processes return to our own cgroup on every exit.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -107,7 +107,7 @@ impl Drop for Group {
     }
 }
 
-/// Where a process is in a hierarchy, from a text in the form of `/proc/self/cgroup`.
+/// The cgroup of a process in a hierarchy, from text in the format of `/proc/self/cgroup`.
 #[must_use]
 pub fn own_group(groups: &str, controller: Option<&str>) -> Option<String> {
     groups.lines().find_map(|line| {

@@ -28,7 +28,7 @@ const BLKID_MAX: Duration = Duration::from_secs(60);
 /// Bytes at either end of a device that must be readable, and are erased after use. blkid looks there, up to
 /// 4 MiB deep (copies of LUKS2 headers).
 const ENDS: u64 = 8 << 20;
-/// Where names are that survive a reboot.
+/// Directory of device names that survive a reboot.
 const STABLE: &str = "/dev/disk/by-id";
 
 /// How a device is opened.
@@ -102,7 +102,7 @@ impl HeldDevice {
         Ok(held)
     }
 
-    /// Follows the name, once.
+    /// Resolves the name, once.
     fn resolve(path: &Path) -> Result<Self, StackError> {
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
         let metadata = fs::metadata(path).map_err(StackError::io("open", path))?;
@@ -126,7 +126,7 @@ impl HeldDevice {
         Ok(held)
     }
 
-    /// The kernel's facts of it, by its number.
+    /// The kernel's facts about the device, by number.
     fn device(&self) -> Result<BlockDevice, StackError> {
         BlockDevice::numbered(self.number).ok_or_else(|| {
             refuse(&self.named, "the kernel has no information about it", "check lsblk")
@@ -393,7 +393,7 @@ pub enum Signature {
     None,
     /// Types of the known signatures.
     Known(String),
-    /// It did not say.
+    /// The kernel does not report it.
     CannotTell(String),
 }
 
@@ -429,7 +429,7 @@ mod tests {
         assert!(matches!(error, StackError::Refused { .. }), "{error}");
     }
 
-    /// A path through the stable names leads to one that is not.
+    /// A path that passes through by-id names may end at an unstable one and must be refused.
     #[test]
     fn only_a_direct_entry_of_the_stable_names_is_stable() {
         let stable = |path: &str, name: &str| is_stable(Path::new(path), name);

@@ -1,6 +1,6 @@
 //! Directories, files and devices under test: created, guarded and undone.
 //!
-//! Invariants: everything created on the host is in the undo journal first, undone on every way out, and by
+//! Invariants: everything created on the host is in the undo journal first, undone on every exit, and by
 //! `clean` after a kill; a block device is opened through the guard, and held.
 
 mod clean;

@@ -60,13 +60,13 @@ pub struct Limits {
 /// Memory counters of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// The limit as the kernel took it.
+    /// The limit as rounded by the kernel.
     pub limit: Bytes,
     /// Peak use; `None` if the kernel does not report it.
     pub peak: Option<Bytes>,
-    /// Times that the limit was met.
+    /// Number of times that the limit was reached.
     pub met: Option<u64>,
-    /// Processes that the kernel ended because of it.
+    /// Processes killed by the kernel because of it.
     pub ended: Option<u64>,
 }
 
@@ -129,7 +129,7 @@ impl Limits {
         Ok(made)
     }
 
-    /// The group of a hierarchy: of version 2 one holds all limits, since a process is in one group.
+    /// The cgroup in a hierarchy: in version 2 one holds all limits, since a process is in one cgroup.
     fn group(&mut self, journal: &Journal, wanted: Hierarchy) -> Result<&Group, StackError> {
         let place = match self.groups.iter().position(|group| group.hierarchy == wanted) {
             Some(place) => place,

@@ -49,7 +49,7 @@ impl Mark {
         Self(random_hex(DIGITS))
     }
 
-    /// From a journal; `None` when it is not one.
+    /// Parses a mark from a journal's name; `None` if it is not one.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         let well = text.len() == DIGITS && text.bytes().all(hex);

@@ -12,8 +12,8 @@ use crate::mounts::{Mounted, mounts};
 /// Maximum layers followed; more are taken for a cycle.
 const LAYERS_MAX: usize = 16;
 
-/// Whether `path`, a file, directory or block device, lies on an attached model. Measured there, a model's
-/// times would pass for a drive's.
+/// Whether `path`, a file, directory or block device, is on an attached model. Otherwise measurements would
+/// report a model's latencies as a drive's.
 #[must_use]
 pub fn on_a_model(path: &Path) -> bool {
     let mut seen = vec![path.to_owned()];
@@ -51,7 +51,7 @@ mod tests {
                         sshfs /b fuse rw 0 0\n/dev/loop0 /a/mount/db ext4 rw 0 0\ntmpfs /c tmpfs rw 0 0\n\
                         crosspoint /c fuse rw 0 0\n";
 
-    /// Whose drive it is decides whether a number is called measured.
+    /// The deepest and last mount determines the drive, and so whether a figure is called measured.
     #[test]
     fn the_mount_that_counts_is_the_deepest_and_the_last() {
         let of = |path: &str| mount_of(Path::new(path), parse_mounts(TEXT)).expect("a mount");

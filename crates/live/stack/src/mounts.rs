@@ -20,7 +20,7 @@ use crate::{StackError, output_within};
 
 /// How long a mount that is still held is tried again.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(6);
-/// Polling interval for a disk's users: one power cut in two hundred waits for it.
+/// Polling interval for a disk's users; a longer one would delay power cuts.
 const LOOK: Duration = Duration::from_millis(2);
 /// Time limit of mkfs or losetup: a large device is discarded first.
 const TOOL_MAX: Duration = Duration::from_secs(1800);
@@ -30,7 +30,7 @@ const TOOL_MAX: Duration = Duration::from_secs(1800);
 pub struct Mounted {
     /// The source: a device, or the name of its server.
     pub source: PathBuf,
-    /// Where.
+    /// Mount point.
     pub place: PathBuf,
     /// `type options`.
     pub how: String,
@@ -228,11 +228,11 @@ pub fn still_used(disk: &Path, device: Option<&Path>, patience: Duration) -> Vec
     }
 }
 
-/// Detaches the loop devices on `backing`, and unmounts `place`, the file system that contains it, as far as
-/// they exist.
+/// Detaches the loop devices on `backing`, and unmounts `place`, the file system that contains it, if they
+/// exist.
 ///
 /// # Errors
-/// Their users.
+/// They are in use; lists the users.
 pub fn release(place: &Path, backing: Option<&Path>) -> Result<(), StackError> {
     if let Some(backing) = backing {
         detach(backing, PATIENCE)?;
@@ -273,7 +273,7 @@ pub fn is_loop_over(device: &Path, backing: &Path) -> bool {
 
 /// Detaches every loop device on a file, and waits up to `patience` until they are gone; returns their
 /// number. A claimed one stays: the mount namespace of a killed server is torn down asynchronously. One that
-/// is only open goes when it is last closed.
+/// is only open disappears when it is closed.
 pub(crate) fn detach(backing: &Path, patience: Duration) -> Result<usize, StackError> {
     let found = loops_over(backing);
     let began = Instant::now();
@@ -356,7 +356,8 @@ mod tests {
         assert!(holds_mount(Path::new("/proc")));
     }
 
-    /// A detach must not be refused for a process that only passes by, nor made for one that stays.
+    /// A detach must not be refused because a process opens the disk briefly, but it must be for one that
+    /// keeps it open.
     #[test]
     fn who_passes_by_does_not_use_a_disk() {
         let dir = tempfile::tempdir().unwrap();
@@ -366,7 +367,7 @@ mod tests {
         let mut reader = reader.spawn().unwrap();
         let users = still_used(&disk, None, Duration::ZERO);
         assert!(users[0].starts_with(&reader.id().to_string()), "{users:?}");
-        // It ends with its input.
+        // It exits at the end of its input.
         drop(reader.stdin.take());
         let ended = std::thread::spawn(move || reader.wait().map(|status| status.success()));
         assert_eq!(still_used(&disk, None, PATIENCE), Vec::<String>::new());

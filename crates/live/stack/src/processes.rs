@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use crate::StackError;
 use crate::mark::Mark;
 
-/// Time that processes have to go after they were ended.
+/// Time limit for killed processes to exit.
 const GONE_MAX: Duration = Duration::from_secs(30);
 
 /// Ends every process with `mark` in its environment except this one, and waits until they are gone; returns
@@ -129,7 +129,7 @@ mod tests {
         let start = |mark: &Mark| {
             let mut command = Command::new("sh");
             mark.put_on(&mut command);
-            // A shell that waits for one of its own: both must go.
+            // A shell that waits for its child: both must be killed.
             command.args(["-c", "sleep 60 & read line"]);
             command.stdin(Stdio::piped()).spawn().unwrap()
         };
@@ -138,7 +138,7 @@ mod tests {
         while marked(&mark).is_empty() {
             std::thread::yield_now();
         }
-        // To wait for it would close its input, and it would end by itself.
+        // Waiting for it would close its input, and it would exit by itself.
         let _input = ours.stdin.take();
         let waiter = std::thread::spawn(move || ours.wait());
         assert!(end_marked(&mark).unwrap() >= 1);

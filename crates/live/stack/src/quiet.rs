@@ -1,6 +1,6 @@
-//! Opens targets without access times, which every read would have to check.
+//! Opens targets with O_NOATIME, so that reads update no access times.
 //!
-//! Invariant: what cannot be opened that way (only the owner and root may) is opened as usual.
+//! Invariant: files that cannot be opened that way (only the owner and root may) are opened as usual.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -45,7 +45,7 @@ mod tests {
         let flags = |file: &File| rustix::fs::fcntl_getfl(file).unwrap();
         let file = open_quietly(&own, mode).unwrap();
         assert!(flags(&file).contains(rustix::fs::OFlags::NOATIME));
-        // Root may read all so; for others this is root's.
+        // Root may do this for every file; for other users this one belongs to root.
         let mut text = String::new();
         let mut others = open_quietly(Path::new("/etc/passwd"), mode).unwrap();
         others.read_to_string(&mut text).unwrap();

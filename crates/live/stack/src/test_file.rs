@@ -76,7 +76,8 @@ fn write_all(
     random.fill_bytes(block);
     let mut done = 0u64;
     while done < size.get() {
-        // A fresh word in every 4 KiB keeps blocks different without drawing a gigabyte.
+        // A new random word in every 4 KiB keeps blocks different without generating a gigabyte of random
+        // data.
         for page in block.chunks_mut(ALIGNMENT) {
             page[..8].copy_from_slice(&random.next_u64().to_le_bytes());
         }

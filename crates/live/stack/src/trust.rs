@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::StackError;
 
-/// Links within links at most.
+/// Maximum number of nested links.
 const LINKS_MAX: u32 = 16;
 
 /// Refuses a directory in which another user could swap our files: one that they can write to, or that is
@@ -132,7 +132,7 @@ pub fn is_trusted_owner(owner: u32) -> bool {
 mod tests {
     use super::*;
 
-    /// Root was made to empty a directory of its own by whoever owned the one above.
+    /// Root must not be led to empty a directory by the owner of a parent directory.
     #[test]
     fn directories_of_others_are_not_used() {
         let distrusts = |id: u32, caller: Option<u32>, of: (u32, u32), mode: u32| {

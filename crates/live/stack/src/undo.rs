@@ -35,7 +35,7 @@ pub enum Undo {
     },
     /// Unmount a file system in a work area.
     Unmount {
-        /// Where.
+        /// Path to undo.
         path: PathBuf,
     },
     /// Remove a control group, its processes moved back.
@@ -107,7 +107,7 @@ pub(crate) fn undo(
 /// Whether mounts may use FUSE over io_uring (Linux 6.14).
 const RINGS: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Whether it was allowed until now.
+/// Returns whether it was permitted before.
 fn forbid_rings() -> io::Result<bool> {
     let file = match fs::OpenOptions::new().write(true).open(RINGS) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),

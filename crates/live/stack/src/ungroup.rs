@@ -30,7 +30,7 @@ pub(crate) fn remove_group(group: &Path, home: &Path, mark: &Mark) -> Result<boo
     }
     let procs = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     for process in procs.lines() {
-        // A process that ended meanwhile needs no place.
+        // A process that has exited in the meantime needs no cgroup.
         let _ = fs::write(home.join("cgroup.procs"), process);
     }
     let began = Instant::now();

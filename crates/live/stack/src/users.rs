@@ -73,7 +73,7 @@ pub(crate) fn number_text(number: u64) -> String {
     format!("{}:{}", libc::major(number), libc::minor(number))
 }
 
-/// Loop devices whose data lie on one of the devices, at whatever offset: the kernel lists them as no holder.
+/// Loop devices with data on one of the devices, at any offset: the kernel does not list them as holders.
 fn loops_on(numbers: &[u64]) -> Vec<String> {
     let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let on_it = |entry: fs::DirEntry| {

@@ -27,7 +27,7 @@ pub struct Format {
     pub arguments: &'static [&'static str],
     /// The package of that program.
     pub package: &'static str,
-    /// The kernel's name of it.
+    /// The kernel's name of the file system.
     pub kind: &'static str,
 }
 
@@ -55,10 +55,10 @@ impl Format {
 pub struct Volume {
     device: Arc<HeldDevice>,
     mark: Mark,
-    /// Where it is mounted, and how it is formatted; `None`: it is not.
+    /// Mount point and format; `None` if it is not mounted.
     mounted: Option<(PathBuf, Format)>,
-    /// Our node of the device, by its number, in a work area: a database that puts files next to its device
-    /// puts them there, and nobody can redirect it. The number is this device's while it is held.
+    /// Our device node, by device number, in a work area: a database that creates files next to its device
+    /// creates them there, and nobody can redirect it. The number refers to this device while it is held.
     node: PathBuf,
     /// For a user's device: erased after the run, so that the next can use it.
     erase: bool,
@@ -68,7 +68,7 @@ impl Volume {
     /// A loop device of `size` over a file in `area`.
     ///
     /// # Errors
-    /// Without root, a program, a free loop device, or space.
+    /// Not root, or a program, a free loop device or space is missing.
     pub fn on_loop(
         journal: &Journal,
         area: &WorkArea,
@@ -87,7 +87,7 @@ impl Volume {
     /// A loop device on the file `backing`; its mount point is in `area`.
     ///
     /// # Errors
-    /// Without root, a program or a free loop device.
+    /// Not root, or a program or a free loop device is missing.
     pub fn over_file(
         journal: &Journal,
         area: &WorkArea,
@@ -119,7 +119,7 @@ impl Volume {
     /// A device that passed the guard for overwriting.
     ///
     /// # Errors
-    /// Without root or a program.
+    /// Not root, or a program is missing.
     pub fn on_device(
         journal: &Journal,
         area: &WorkArea,
@@ -145,7 +145,7 @@ impl Volume {
         }
         let mut node = area.path().join("device");
         if !device.make_node(&node)? {
-            // That file system allows no device nodes.
+            // That file system is mounted with nodev.
             let other = WorkArea::create(journal, Path::new("/dev"), "device")?;
             node = other.path().join("device");
             device.make_node(&node)?;
@@ -156,7 +156,7 @@ impl Volume {
     /// Formats and mounts it, or erases a raw one; all data is lost.
     ///
     /// # Errors
-    /// If it is in use, or the device has changed.
+    /// It is in use, or the device has changed.
     pub fn remake(&self) -> Result<(), StackError> {
         let Some((mount, format)) = &self.mounted else {
             return self.device.erase(true);
@@ -192,13 +192,13 @@ impl Volume {
             .map_err(|error| StackError::io("mount", self.device.named())(error.into()))
     }
 
-    /// Where the file system is mounted; without one, a name of ours for the device.
+    /// Mount point of the file system; for a raw device, our link to it.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.mounted.as_ref().map_or(&self.node, |(mount, _)| mount)
     }
 
-    /// A name of ours for the device.
+    /// Our link to the device.
     #[must_use]
     pub fn device(&self) -> &Path {
         &self.node
@@ -228,17 +228,17 @@ impl Drop for Volume {
     fn drop(&mut self) {
         let free = self.mounted.as_ref().is_none_or(|(mount, _)| unmount(mount).is_ok());
         if self.erase && free {
-            // A remaining signature costs the user a wipefs before the next run, nothing else.
+            // A remaining signature only costs the user a wipefs before the next run.
             let _ = self.device.erase(false);
         }
     }
 }
 
-/// A loop device with direct I/O on our file; it is in the undo journal.
+/// Creates a loop device with direct I/O on our file; it is in the undo journal.
 ///
 /// # Errors
-/// Without root, `losetup` or a free loop device; if the kernel gives no direct I/O on that file, which
-/// `losetup` ignores: I/O would go to the page cache.
+/// Not root, no `losetup` or no free loop device; or the kernel denies direct I/O on that file, which
+/// `losetup` ignores: I/O would go through the page cache.
 pub fn loop_over(journal: &Journal, backing: &Path) -> Result<PathBuf, StackError> {
     need_root()?;
     journal.note(Undo::DetachLoop { backing: backing.to_owned() })?;

@@ -1,7 +1,8 @@
 //! Runs a program with a time limit and bounded output.
 //!
-//! Invariants: a program that does not end is killed, and ends with the thread that started it; output beyond
-//! the bound is read and dropped, so it does not block; it gets none of this program's secrets.
+//! Invariants: a program that exceeds the limit is killed, and it dies with the thread that started it;
+//! output beyond the bound is read and dropped, so it does not block; none of this program's secrets are in
+//! its environment.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -15,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_
 
 use crate::PASSWORD_VARIABLE;
 
-/// Maximum output that is kept.
+/// Maximum bytes of output that are kept.
 const SAID_MAX: u64 = 1 << 20;
 /// Polling interval.
 const LOOK: Duration = Duration::from_millis(20);
@@ -30,17 +31,17 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
     paths.map(|dir| dir.join(name)).find(|path| path.is_file())
 }
 
-/// Runs `command`, with its standard input already set, until its end, at most for `most`, or until `stop`.
-/// `begun` gets the child first.
+/// Runs `command`, with its stdin already set, until it ends, for at most `most`, or until `stop`. `begun`
+/// receives the child first.
 ///
 /// # Errors
-/// The system's error; [`io::ErrorKind::TimedOut`] and [`io::ErrorKind::Interrupted`] if it was killed.
+/// The system's error; [`io::ErrorKind::TimedOut`] or [`io::ErrorKind::Interrupted`] if it was killed.
 pub fn output_within(
     command: &mut Command,
     (most, stop): (Duration, Option<&AtomicBool>),
     begun: impl FnOnce(&mut Child),
 ) -> io::Result<Output> {
-    // Its own process group: its children end with it.
+    // In its own process group, so that its children are killed with it.
     command
         .env_remove(PASSWORD_VARIABLE)
         .process_group(0)
@@ -76,7 +77,7 @@ fn end_of(child: &mut Child, most: Duration, stop: Option<&AtomicBool>) -> io::R
         let stopped = stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
         if stopped || began.elapsed() >= most {
             if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-                // Not waited for yet, so the ID is still its own.
+                // Not reaped yet, so the ID cannot belong to another process.
                 let _ = kill_process_group(group, Signal::KILL);
             }
             let _ = child.wait();
@@ -118,7 +119,7 @@ mod tests {
         let error =
             output_within(&mut shell("sleep 600"), (long, Some(&stop)), |_| ()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::Interrupted);
-        // What it has started goes with it.
+        // Its children are killed with it.
         let dir = tempfile::tempdir().unwrap();
         let script = format!("sleep 600 & echo $! > {}/child; wait", dir.path().display());
         let most = Duration::from_millis(500);

@@ -1,7 +1,7 @@
 //! A work area: our directory on the storage under test.
 //!
-//! Invariants: in the undo journal before it exists; its name has this process's mark; nobody else can enter
-//! or replace it.
+//! Invariants: recorded in the undo journal before it exists; its name contains this process's mark; nobody
+//! else can enter or replace it.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
@@ -20,7 +20,7 @@ impl WorkArea {
     /// Creates a work area inside `parent` for the stack of that name.
     ///
     /// # Errors
-    /// If `parent` does not exist or cannot be written to.
+    /// `parent` does not exist or is not writable.
     pub fn create(journal: &Journal, parent: &Path, stack: &str) -> Result<Self, StackError> {
         let parent = fs::canonicalize(parent).map_err(StackError::io("use directory", parent))?;
         check_directory(&parent)?;

@@ -1,8 +1,8 @@
-//! The page cache in virtual time against the kernel that runs here: if they disagree, every engine whose
-//! data do not fit into memory is predicted with the wrong number of reads.
+//! The page cache in virtual time against this machine's kernel: if they disagree, the number of reads is
+//! predicted wrong for every engine whose data exceeds memory.
 //!
-//! A process of its own in a memory group reads pages of a loop device that the test made; the kernel counts
-//! what it read. The same accesses go through the model, with as many frames as the kernel was seen to keep.
+//! A process in its own memory cgroup reads pages of a loop device that the test created; the kernel counts
+//! the reads. The model gets the same accesses, with the number of frames that the kernel kept.
 
 use std::fs::File;
 use std::io::Write;
@@ -19,12 +19,12 @@ use workload::{KvClient, KvKeys, KvPlan, KvRole, Offsets, OpId, Outcome, Step, W
 /// Where the pages of a record lie in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
-    /// One page a record.
+    /// One page per record.
     Flat,
-    /// The two lowest levels of a B+tree with values on pages of their own: one leaf for this many records,
-    /// all leaves first, then one page for each record.
+    /// The two lowest levels of a B+tree with values on separate pages: all leaves first, then one page per
+    /// record.
     Leaves {
-        /// Records a leaf, at least 1.
+        /// Records per leaf, at least 1.
         fan_out: u32,
     },
 }
@@ -38,7 +38,7 @@ impl Layout {
         }
     }
 
-    /// The pages that a lookup of `record` reads, in order; of a flat layout the first is none.
+    /// The pages that a lookup of `record` reads; the first is `None` in a flat layout.
     fn path(self, record: u32, records: u32) -> [Option<u32>; 2] {
         match self {
             Self::Flat => [None, Some(record)],
@@ -49,25 +49,24 @@ impl Layout {
     }
 }
 
-/// Pages that are accessed, and the memory that the process may have.
+/// Number of pages; the process has a quarter of them as memory.
 const PAGES: u32 = 1 << 16;
 const LIMIT: Bytes = Bytes::mib(64);
-/// Accesses until the cache is in its steady state, and those that count.
+/// Accesses before steady state, and accesses measured.
 const WARM_UP: usize = 200_000;
 const MEASURED: usize = 320_000;
-/// Times that resident pages are counted in the measured part.
+/// Number of times that resident pages are counted within the measurement.
 const COUNTS: usize = 8;
-/// Accesses after which the group's statistics are flushed. Left alone they are every 2 s, and how many
-/// accesses that is would differ from run to run.
+/// Accesses after which the cgroup's statistics are flushed. The kernel flushes every 2 s, a number of
+/// accesses that would differ from run to run.
 const FLUSH_EVERY: usize = 100;
 
 const PAGE: usize = 4096;
-/// Set for the process that accesses; its value says how.
+/// Environment variable of the accessing process; its value selects the case.
 const CHILD: &str = "CROSSPOINT_TEST_PAGE_CACHE";
-/// Pattern, how pages are accessed, how the kernel sees that, and the tolerance of the model's misses per
-/// access. Wrong policies miss by more somewhere: FIFO by 16 % and more with Zipf accesses that the kernel
-/// sees, LRU by 15 % with those that it does not and by 4 % with pread. The model was made without the last
-/// pattern.
+/// Pattern, kind of access, what the kernel sees of it, and the tolerance for the model's misses per access.
+/// Wrong policies miss it: FIFO by 16 % and more with Zipf accesses that the kernel sees, LRU by 15 % with
+/// those that it does not and by 4 % with pread. The last pattern was not used for the model.
 const CASES: [(&str, &str, Recency, f64); 5] = [
     ("zipf", "mmap_random", Recency::None, 0.01),
     ("zipf", "mmap", Recency::AccessedBit, 0.02),
@@ -76,7 +75,6 @@ const CASES: [(&str, &str, Recency, f64); 5] = [
     ("hot", "mmap", Recency::AccessedBit, 0.02),
 ];
 
-/// Pages in the order in which they are accessed.
 fn accesses(pattern: &str) -> impl Iterator<Item = u32> {
     let (layout, offsets) = match pattern {
         "zipf" => (Layout::Flat, Offsets::Zipf { thousandths: 990 }),
@@ -101,7 +99,7 @@ fn accesses(pattern: &str) -> impl Iterator<Item = u32> {
     lookups.flat_map(move |record| layout.path(record, records).into_iter().flatten())
 }
 
-/// Misses per access of the model.
+/// Misses per access in the model.
 fn modelled(pattern: &str, recency: Recency, frames: u32) -> f64 {
     let mut cache = PageCache::new(PAGES, frames, recency).in_group();
     let mut misses = 0;
@@ -115,7 +113,7 @@ fn modelled(pattern: &str, recency: Recency, frames: u32) -> f64 {
     misses as f64 / MEASURED as f64
 }
 
-/// A map of the device.
+/// A mapping of the device.
 struct Map(*mut u8);
 
 impl Map {
@@ -128,7 +126,7 @@ impl Map {
         };
         assert_ne!(start, libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
         if random {
-            // SAFETY: the map that was just made, whole.
+            // SAFETY: the whole mapping, just created.
             assert_eq!(unsafe { libc::madvise(start, length, libc::MADV_RANDOM) }, 0);
         }
         Self(start.cast())
@@ -141,7 +139,7 @@ impl Map {
 
     fn resident(&self) -> u32 {
         let mut there = vec![0u8; PAGES as usize];
-        // SAFETY: the map as it was made, and a byte for each of its pages.
+        // SAFETY: the whole mapping, and one byte for each of its pages.
         let done =
             unsafe { libc::mincore(self.0.cast(), PAGES as usize * PAGE, there.as_mut_ptr()) };
         assert_eq!(done, 0, "mincore: {}", std::io::Error::last_os_error());
@@ -156,7 +154,7 @@ fn read_bytes() -> u64 {
     line.expect("a count").parse().expect("a number")
 }
 
-/// The file with the statistics of the memory group of this process.
+/// The statistics file of this process's memory cgroup.
 fn group_statistics() -> PathBuf {
     let groups = std::fs::read_to_string("/proc/self/cgroup").expect("groups");
     let places = [(":memory:", "/sys/fs/cgroup/memory"), ("0::", "/sys/fs/cgroup")];
@@ -168,7 +166,7 @@ fn group_statistics() -> PathBuf {
     found.expect("a memory group")
 }
 
-/// The process that accesses: it waits for a line, so that it is in its group before it allocates.
+/// The accessing process: waits for a line, so that it is in its cgroup before it allocates.
 #[test]
 fn child() {
     let Ok(how) = std::env::var(CHILD) else { return };
@@ -192,7 +190,7 @@ fn child() {
     let (group, mut number) = (group_statistics(), 0);
     let mut one = |page: u32| {
         if number % FLUSH_EVERY == 0 {
-            // Whoever reads them has them flushed.
+            // Reading the file flushes the statistics.
             std::fs::read(&group).expect("the group's statistics");
         }
         number += 1;
@@ -209,7 +207,7 @@ fn child() {
     println!("CHILD {} {}", bytes / PAGE as u64, resident / COUNTS as u32);
 }
 
-/// Misses per access of the kernel, and the pages that it kept.
+/// Misses per access in the kernel, and the number of pages that it kept.
 fn measured(journal: &Journal, device: &Path, pattern: &str, access: &str) -> (f64, u32) {
     let wanted = Wanted { memory: Some(LIMIT), ..Wanted::default() };
     let limits = Limits::make(journal, &wanted).expect("a group");
@@ -231,7 +229,7 @@ fn measured(journal: &Journal, device: &Path, pattern: &str, access: &str) -> (f
     (misses / MEASURED as f64, frames as u32)
 }
 
-/// How far the model's misses lie from the kernel's, as a share of these.
+/// Relative error of the model's misses.
 fn compare(
     journal: &Journal,
     device: &Path,
@@ -239,10 +237,10 @@ fn compare(
     recency: Recency,
 ) -> f64 {
     let (kernel, frames) = measured(journal, device, pattern, access);
-    // The kernel was counted somewhere in a batch of evictions, on average in its middle.
+    // The kernel was counted somewhere within a batch of evictions, on average in its middle.
     let model = modelled(pattern, recency, frames + 16);
     let error = model / kernel - 1.0;
-    // Where the limit did not hold, both would have next to no misses, and agree.
+    // Without an effective limit both would have almost no misses, and agree.
     assert!(kernel > 0.05 && error.is_finite(), "{pattern} {access}: {kernel} misses an access");
     println!(
         "{pattern} {access}: kernel {kernel:.4}, model {model:.4} ({:+.2} %), {frames} frames",
@@ -270,7 +268,7 @@ fn misses_per_access_are_the_kernels() {
         let run = || compare(&journal, volume.device(), (pattern, access), recency);
         let mut error = run();
         if error.abs() > tolerance {
-            // Another tenant of the machine can disturb one run; a wrong model is wrong in all of them.
+            // Background load can disturb one run; a wrong model is wrong in all of them.
             let mut errors = [error, run(), run()];
             errors.sort_by(f64::total_cmp);
             error = errors[1];
@@ -283,7 +281,7 @@ fn misses_per_access_are_the_kernels() {
     assert!(faults.is_empty(), "{faults:?}");
 }
 
-/// A device of ours reads no pages that nobody asked for.
+/// Disables read-ahead on our device.
 fn no_read_ahead(device: &Path) {
     let number = std::os::unix::fs::MetadataExt::rdev(&std::fs::metadata(device).expect("a node"));
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
@@ -291,7 +289,7 @@ fn no_read_ahead(device: &Path) {
     std::fs::write(&file, "0").expect("no read-ahead");
 }
 
-/// Says, and counts, that a test cannot run here.
+/// Counts a test that cannot run here as skipped.
 fn skip(missing: &str) {
     println!("SKIPPED {missing}");
     if let Some(path) = std::env::var_os("CROSSPOINT_SKIPS") {

@@ -10,7 +10,7 @@ use crate::files::{flush, transfer};
 use crate::real::{answer, real, set_errno, system_call};
 use crate::turn::{Turn, Wait, key_of};
 
-/// The dynamic linker holds a lock of its own meanwhile, so the turn must not be given up.
+/// The dynamic linker holds its own lock during the call, so the turn must not be given up.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
     let _turn = Turn::enter();
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn syscall(
             None => real(),
         },
         libc::SYS_sched_setattr if Turn::is_simulated() => 0,
-        // Those of the C library know the drive.
+        // The library's own versions of these know the drive.
         libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 => {
             let offset = [libc::SYS_pread64, libc::SYS_pwrite64].contains(&number).then_some(d);
             let writes = [libc::SYS_write, libc::SYS_pwrite64].contains(&number);
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn syscall(
             }
             -1
         }
-        // Programs fall back to reads that are simulated.
+        // Programs fall back to reads, which are simulated.
         libc::SYS_io_uring_setup | libc::SYS_io_setup if Turn::is_simulated() => {
             set_errno(libc::ENOSYS);
             -1
@@ -80,13 +80,13 @@ unsafe fn futex(
     match operation as c_int & !plain {
         command @ (libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET) => {
             turn.tick();
-            // SAFETY: the caller's word.
+            // SAFETY: the caller passes a valid futex word.
             let now = unsafe { AtomicI32::from_ptr(word as *mut i32) }.load(Acquire);
             if now != value as i32 {
                 set_errno(libc::EAGAIN);
                 return -1;
             }
-            // SAFETY: the caller's; null if there is no limit.
+            // SAFETY: the caller passes a valid time, or null for no limit.
             let time = unsafe { (time as *const timespec).as_ref() };
             let deadline = time.map(|time| match command {
                 libc::FUTEX_WAIT => {
@@ -104,7 +104,7 @@ unsafe fn futex(
             let most = u64::try_from(value as i32).unwrap_or(u64::MAX);
             turn.wake(key, most)
         }
-        // Their waiters are not in the kernel.
+        // Waiters are in the simulation, not in the kernel.
         libc::FUTEX_REQUEUE | libc::FUTEX_CMP_REQUEUE | libc::FUTEX_WAKE_OP => {
             turn.uncovered("futex operation");
             -1

@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, c_void};
 use crate::real::{real, set_errno};
 use crate::turn::Turn;
 
-/// Defines refused functions: names, parameters, type and what they return on failure.
+/// Defines refused functions: name, parameters, type, and the return value of a failure.
 macro_rules! refused {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty = $failed:expr;)*) => {$(
         #[unsafe(no_mangle)]
@@ -17,7 +17,7 @@ macro_rules! refused {
                 set_errno(libc::ENOSYS);
                 return $failed;
             }
-            // SAFETY: as the caller's.
+            // SAFETY: the caller upholds the contract of the function.
             unsafe { real!($name: Real)($($argument),*) }
         }
     )*};
@@ -41,7 +41,7 @@ refused! {
     ) -> c_int = libc::ENOSYS;
 }
 
-/// Outside of the simulation a plain fork, since a function cannot return twice.
+/// Outside of the simulation a plain fork, because vfork cannot be wrapped: a function cannot return twice.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vfork() -> libc::pid_t {
     if let Some(turn) = Turn::enter() {
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn vfork() -> libc::pid_t {
         set_errno(libc::ENOSYS);
         return -1;
     }
-    // SAFETY: as the caller's.
+    // SAFETY: the caller upholds the contract of vfork.
     unsafe { fork() }
 }
 

@@ -19,23 +19,23 @@ fn nanos(time: timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Time of day of a thread in the simulation.
+/// Virtual time, if this thread is in the simulation.
 fn virtual_time() -> Option<u64> {
     let turn = Turn::enter()?;
     turn.tick();
     Some(turn.epoch() + turn.now())
 }
 
-/// What this thread, or the program, has used.
+/// CPU time of this thread, or of the program.
 fn used(thread: bool) -> Option<Totals> {
     Some(Turn::enter()?.totals(thread))
 }
 
-/// For a program that knows that it is simulated.
+/// Counters for a program that is built to run in the simulation.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn crosspoint_vtime_totals(place: *mut Totals, thread: c_int) {
     if let Some(used) = used(thread != 0) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller passes a valid pointer.
         unsafe { *place = used };
     }
 }
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn getrusage(who: c_int, place: *mut libc::rusage) -> c_in
         && own
         && let Some(used) = used(who == libc::RUSAGE_THREAD)
     {
-        // SAFETY: the caller's, just filled.
+        // SAFETY: a valid pointer, just written.
         let found = unsafe { &mut *place };
         let cpu = span(used.cpu);
         found.ru_utime = timeval { tv_sec: cpu.tv_sec, tv_usec: cpu.tv_nsec / 1_000 };
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn getrusage(who: c_int, place: *mut libc::rusage) -> c_in
     code
 }
 
-/// Sleeps; returns false outside of the simulation.
+/// Sleeps in virtual time; returns false outside of the simulation.
 fn slept(time: u64) -> bool {
     let Some(turn) = Turn::enter() else { return false };
     let until = turn.now().saturating_add(time);
@@ -73,7 +73,7 @@ fn slept(time: u64) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
     let cpu = [libc::CLOCK_PROCESS_CPUTIME_ID, libc::CLOCK_THREAD_CPUTIME_ID];
-    // Beyond these are the clocks of other threads and of devices.
+    // Other values are clocks of other threads and of devices.
     let of_day = (0..=11).contains(&clock) && !cpu.contains(&clock);
     let now = match (of_day, cpu.contains(&clock)) {
         (true, _) => virtual_time(),
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) ->
         _ => None,
     };
     if let Some(now) = now {
-        // SAFETY: the caller's.
+        // SAFETY: the caller passes a valid pointer.
         unsafe { *time = span(now) };
         return 0;
     }
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn gettimeofday(time: *mut timeval, zone: *mut c_void) -> 
         return unsafe { real(time, zone) };
     };
     let now = span(now);
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes a valid pointer.
     unsafe { *time = timeval { tv_sec: now.tv_sec, tv_usec: now.tv_nsec / 1_000 } };
     0
 }
@@ -106,10 +106,10 @@ pub unsafe extern "C" fn gettimeofday(time: *mut timeval, zone: *mut c_void) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn time(place: *mut time_t) -> time_t {
     let mut now = span(0);
-    // SAFETY: a place of our own.
+    // SAFETY: a local variable.
     unsafe { clock_gettime(libc::CLOCK_REALTIME, &raw mut now) };
     if !place.is_null() {
-        // SAFETY: the caller's.
+        // SAFETY: the caller passes a valid pointer.
         unsafe { *place = now.tv_sec };
     }
     now.tv_sec
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn time(place: *mut time_t) -> time_t {
 
 kernel! {
     nanosleep(time: *const timespec, left: *mut timespec) -> c_int = SYS_nanosleep, {
-        // SAFETY: the caller's.
+        // SAFETY: the caller passes a valid time.
         slept(nanos(unsafe { *time })).then_some(0)
     };
     sched_yield() -> c_int = SYS_sched_yield, {
@@ -126,10 +126,10 @@ kernel! {
             0
         })
     };
-    /// The simulation runs on one real core, whatever the program wants.
+    /// The simulation runs on one real core; the program's choice is ignored.
     sched_setaffinity(process: pid_t, size: size_t, set: *const cpu_set_t) -> c_int
         = SYS_sched_setaffinity, Turn::is_simulated().then_some(0);
-    /// Real priorities are no part of the simulation.
+    /// Real priorities are not simulated.
     sched_setscheduler(process: pid_t, policy: c_int, how: *const libc::sched_param) -> c_int
         = SYS_sched_setscheduler, Turn::is_simulated().then_some(0);
 }
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn clock_nanosleep(
     left: *mut timespec,
 ) -> c_int {
     if let Some(turn) = Turn::enter() {
-        // SAFETY: the caller's.
+        // SAFETY: the caller passes a valid time.
         let time = unsafe { *time };
         let until = match flags & libc::TIMER_ABSTIME {
             0 => turn.now() + nanos(time),
@@ -158,14 +158,14 @@ pub unsafe extern "C" fn clock_nanosleep(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usleep(time: c_uint) -> c_int {
     let time = span(u64::from(time) * 1_000);
-    // SAFETY: a place of our own.
+    // SAFETY: a local variable.
     unsafe { nanosleep(&raw const time, std::ptr::null_mut()) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sleep(seconds: c_uint) -> c_uint {
     let time = span(u64::from(seconds) * 1_000_000_000);
-    // SAFETY: a place of our own.
+    // SAFETY: a local variable.
     unsafe { nanosleep(&raw const time, std::ptr::null_mut()) };
     0
 }
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn sched_getaffinity(
 ) -> c_int {
     if let Some(turn) = Turn::enter() {
         let cores = (turn.cores() as usize).min(size * 8);
-        // SAFETY: the caller's, of that size.
+        // SAFETY: the caller passes buffers of that size.
         unsafe {
             std::ptr::write_bytes(set.cast::<u8>(), 0, size);
             (0..cores).for_each(|core| *set.cast::<u8>().add(core / 8) |= 1 << (core % 8));
@@ -226,7 +226,7 @@ fn waited(name: &str, files: bool, timeout: Option<u64>) -> Option<c_int> {
 
 /// Nanoseconds of an optional time limit.
 unsafe fn limit(time: *const timespec) -> Option<u64> {
-    // SAFETY: the caller's; null if there is no limit.
+    // SAFETY: the caller passes a valid time, or null for no limit.
     unsafe { time.as_ref() }.map(|time| nanos(*time))
 }
 
@@ -237,7 +237,7 @@ fn millis(time: c_int) -> Option<u64> {
 
 /// Nanoseconds of an optional time limit of `select`.
 unsafe fn micros(time: *const timeval) -> Option<u64> {
-    // SAFETY: the caller's; null if there is no limit.
+    // SAFETY: the caller passes a valid time, or null for no limit.
     let time = unsafe { time.as_ref() };
     time.map(|time| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000)
 }
@@ -252,11 +252,11 @@ kernel! {
     ) -> c_int = SYS_epoll_pwait + 8, waited("epoll_pwait", true, millis(wait));
     select(
         count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, time: *mut timeval
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes a valid time, or null.
     ) -> c_int = SYS_select, waited("select", count > 0, unsafe { micros(time) });
     ppoll(
         files: *mut pollfd, count: nfds_t, time: *const timespec, mask: *const sigset_t
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes a valid time, or null.
     ) -> c_int = SYS_ppoll + 8, waited("ppoll", count > 0, unsafe { limit(time) });
 }
 
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn pselect(
         *const timespec,
         *const sigset_t,
     ) -> c_int;
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes a valid time, or null.
     if let Some(answer) = waited("pselect", count > 0, unsafe { limit(time) }) {
         return answer;
     }

@@ -9,23 +9,23 @@ use vtime::wire::{Call, access};
 use crate::real::system_call;
 use crate::turn::{Turn, folder};
 
-/// Descriptors that can be on the drive.
+/// Highest number of descriptors on the drive.
 const FILES: usize = 65_536;
 /// The file behind each descriptor, 0 if it is not on the drive.
 static FILE: [AtomicU64; FILES] = [const { AtomicU64::new(0) }; FILES];
-/// Its flags of `access`.
+/// Per descriptor: flags of `access`.
 static FLAGS: [AtomicU8; FILES] = [const { AtomicU8::new(0) }; FILES];
 
-/// The number of the file behind a descriptor, if it is on the drive, and its flags.
+/// The file behind a descriptor, if it is on the drive, and its flags.
 pub fn file_of(descriptor: c_int) -> Option<(u64, u64)> {
     let place = usize::try_from(descriptor).ok()?;
     let file = FILE.get(place)?.load(Relaxed);
     (file != 0).then(|| (file, u64::from(FLAGS[place].load(Relaxed))))
 }
 
-/// What the kernel knows of an open file.
+/// fstat(2) of an open file.
 pub fn status(descriptor: c_int) -> Option<libc::stat> {
-    // SAFETY: a plain structure.
+    // SAFETY: all zeros is a valid value of this struct.
     let mut found: libc::stat = unsafe { std::mem::zeroed() };
     let place = &raw mut found as i64;
     let code = system_call(libc::SYS_fstat, [i64::from(descriptor), place, 0, 0, 0, 0]);
@@ -40,7 +40,7 @@ pub fn file_id(found: &libc::stat) -> u64 {
 /// Whether an open file is below the simulation's directory.
 fn is_on_drive(descriptor: c_int) -> bool {
     let Some(folder) = folder() else { return false };
-    // Of the root directory all files are.
+    // With the root directory as folder, all files match.
     let folder = folder.to_bytes().strip_suffix(b"/").unwrap_or(folder.to_bytes());
     let mut link = [0_u8; 32];
     write_link(&mut link, descriptor);
@@ -48,14 +48,14 @@ fn is_on_drive(descriptor: c_int) -> bool {
     let place = [link.as_ptr() as i64, path.as_mut_ptr() as i64, path.len() as i64, 0, 0, 0];
     let length = system_call(libc::SYS_readlink, place);
     let path = &path[..usize::try_from(length).unwrap_or_default()];
-    // SQLite's index of a log and LMDB's table of readers are shared memory, not storage.
+    // SQLite's WAL index and LMDB's reader table are shared memory, not storage.
     let shared: [&[u8]; 3] = [b"-shm", b"lock.mdb", b"-lock"];
     let below =
         path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"));
     below && !shared.iter().any(|end| path.ends_with(end))
 }
 
-/// `/proc/self/fd/N`, ended by 0.
+/// Writes `/proc/self/fd/N` with a terminating 0.
 fn write_link(link: &mut [u8; 32], descriptor: c_int) {
     let start = b"/proc/self/fd/";
     link[..start.len()].copy_from_slice(start);
@@ -91,7 +91,7 @@ pub fn note_opened(turn: &Turn, descriptor: c_int, flags: c_int) {
         return;
     }
     if kind == libc::S_IFDIR {
-        // Only to flush it.
+        // Opened only to be flushed.
         FLAGS[place].store(0, Relaxed);
         FILE[place].store(file_id(&found), Relaxed);
         return;
@@ -136,7 +136,7 @@ pub fn set_flags(descriptor: c_int, flags: u64) {
     FLAGS[descriptor as usize].store(flags as u8, Relaxed);
 }
 
-/// The page cache is bypassed from now on, or no longer.
+/// Sets whether the page cache is bypassed.
 pub fn set_direct(descriptor: c_int, direct: bool) {
     if let Some((_, flags)) = file_of(descriptor) {
         let own = if direct { access::DIRECT } else { 0 };

@@ -1,4 +1,4 @@
-//! Files on the modelled drive: the real operation at once, then the time that it takes.
+//! Files on the modelled drive: the real operation is done at once, then its simulated time is waited for.
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
@@ -22,8 +22,8 @@ unsafe fn open_at(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t
     descriptor
 }
 
-/// Defines functions that open a file, in a directory or not; those without a mode are of programs that were
-/// compiled with `_FORTIFY_SOURCE`.
+/// Defines functions that open a file, relative to a directory or not; those without a mode are used by
+/// programs compiled with `_FORTIFY_SOURCE`.
 macro_rules! opens {
     ($($name:ident($($folder:ident)? $(; $mode:ident)?);)*) => {$(
         #[unsafe(no_mangle)]
@@ -74,7 +74,8 @@ pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
     note_duplicate(from, answer(system_call(libc::SYS_dup2, arguments)) as c_int)
 }
 
-/// Reads or writes by the system call, and waits for its time. `offset` is `None` for the file's own.
+/// Reads or writes by the system call, and waits for its simulated time. `offset` is `None` for the file's
+/// own offset.
 pub fn transfer(number: i64, arguments: [i64; 6], offset: Option<i64>, writes: bool) -> ssize_t {
     let descriptor = arguments[0] as c_int;
     let found = file_of(descriptor);
@@ -102,7 +103,7 @@ pub fn transfer(number: i64, arguments: [i64; 6], offset: Option<i64>, writes: b
     done as ssize_t
 }
 
-/// The same for what is not on the drive: a pipe may have to wait for another program.
+/// Transfers on files outside of the drive: a pipe may have to wait for another program.
 fn elsewhere(number: i64, arguments: [i64; 6], writes: bool) -> ssize_t {
     let descriptor = arguments[0] as c_int;
     let real = || system_call(number, arguments);
@@ -151,7 +152,8 @@ transfers! {
     pwritev64 = SYS_pwritev, true, (parts: *const iovec, count: c_int, offset: off_t), Some(offset);
 }
 
-/// Variants of programs that were compiled with `_FORTIFY_SOURCE`, which know the size of the buffer.
+/// Defines the variants used by programs compiled with `_FORTIFY_SOURCE`, with the buffer size as an
+/// argument.
 macro_rules! checked {
     ($($name:ident = $plain:ident($($argument:ident: $type:ty),*);)*) => {$(
         #[unsafe(no_mangle)]
@@ -170,7 +172,7 @@ checked! {
     __pread64_chk = pread64(offset: off_t);
 }
 
-/// The contents need not survive this machine: only the simulated flush takes place.
+/// Only the simulated flush takes place: the contents need not survive this machine.
 pub fn flush(descriptor: c_int, number: i64, metadata: bool) -> c_int {
     let found = file_of(descriptor);
     let Some(((file, _), turn)) = found.and_then(|found| Some((found, Turn::enter()?))) else {
@@ -229,7 +231,7 @@ pub unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
 /// A call that removes the file at `path` in `folder`, if there is one.
 fn removes(number: i64, arguments: [i64; 6], [folder, path]: [i64; 2]) -> c_int {
     let turn = Turn::enter();
-    // SAFETY: a plain structure.
+    // SAFETY: all zeros is a valid value of this struct.
     let mut found: libc::stat = unsafe { std::mem::zeroed() };
     let place = &raw mut found as i64;
     let ask = [folder, path, place, i64::from(libc::AT_SYMLINK_NOFOLLOW), 0, 0];
@@ -269,7 +271,7 @@ pub unsafe extern "C" fn renameat(
     removes(libc::SYS_renameat2, arguments, replaced)
 }
 
-/// Advice on a file: about read-ahead, and to forget pages. Reading ahead on request is not simulated.
+/// Advice on a file: disables read-ahead, or drops pages. Explicit read-ahead is not simulated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_fadvise(
     descriptor: c_int,
@@ -308,7 +310,7 @@ kernel! {
     ) -> ssize_t = SYS_copy_file_range, refuse_copy("copy_file_range", [from, to]);
     sendfile(to: c_int, from: c_int, offset: *mut off_t, size: size_t) -> ssize_t
         = SYS_sendfile, refuse_copy("sendfile", [from, to]);
-    /// Write-back that was asked for ahead of a flush: the flush pays for it.
+    /// Requested write-back ahead of a flush is charged to the flush.
     sync_file_range(descriptor: c_int, offset: off_t, size: off_t, flags: c_uint) -> c_int
         = SYS_sync_file_range, (file_of(descriptor).is_some() && Turn::is_simulated()).then_some(0);
 }
@@ -349,12 +351,12 @@ pub unsafe extern "C" fn fcntl(descriptor: c_int, command: c_int, argument: c_lo
     }
 }
 
-/// The C library closes the descriptor of a stream by itself.
+/// fclose closes the descriptor inside the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fclose(stream: *mut libc::FILE) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes a valid stream.
     descriptors::closed(unsafe { libc::fileno(stream) });
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes a valid stream.
     unsafe { real!(fclose: unsafe extern "C" fn(*mut libc::FILE) -> c_int)(stream) }
 }
 

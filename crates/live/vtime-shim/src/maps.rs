@@ -1,9 +1,9 @@
 //! Files on the drive that are mapped into memory.
 //!
-//! A page that the simulated page cache does not have is not in the page table: touching it raises SIGBUS
-//! (userfaultfd(2), minor faults), whose handler waits for the read and then maps the page. Files have to be
-//! in a memory file system for that. Only read-only mappings: the kernel does not tell when a page is
-//! written.
+//! A page that is not in the simulated page cache is not in the page table: touching it raises SIGBUS
+//! (userfaultfd(2), minor faults), whose handler waits for the simulated read and then maps the page. The
+//! files have to be in a memory file system. Only read-only mappings, because the kernel does not report
+//! writes to a page.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,7 +17,7 @@ use crate::real::{answer, errno, kernel, same, set_errno, system_call};
 use crate::turn::{Turn, ticks};
 
 const PAGE: usize = 4096;
-/// Mappings at a time.
+/// Maximum number of mappings.
 const MAPS: usize = 64;
 
 /// A mapping; free if `file` is 0. Only the thread with the turn changes it.
@@ -25,7 +25,7 @@ struct Map {
     file: AtomicU64,
     start: AtomicUsize,
     end: AtomicUsize,
-    /// Byte of the file at its start.
+    /// File offset of its start.
     offset: AtomicU64,
     /// Flags of `access`.
     flags: AtomicU64,
@@ -41,9 +41,9 @@ static REGIONS: [Map; MAPS] = [const {
     }
 }; MAPS];
 
-/// Ticks that a fault takes before the handler: of the emulation, not of the program.
+/// Ticks between a fault and its handler: a cost of the emulation, not of the program.
 static OVERHEAD: AtomicU64 = AtomicU64::new(0);
-/// The descriptor for faults; -1 before the first mapping.
+/// The userfaultfd; -1 before the first mapping.
 static FAULT_DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 
 // linux/userfaultfd.h
@@ -71,7 +71,7 @@ fn prepare() -> bool {
         return false;
     }
     FAULT_DESCRIPTOR.store(opened as c_int, Relaxed);
-    // SAFETY: a plain structure, filled below.
+    // SAFETY: all zeros is a valid value of this struct; it is filled below.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = faulted as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_ONSTACK;
@@ -85,7 +85,7 @@ fn prepare() -> bool {
     ready
 }
 
-/// Ticks of a fault with its handler, as the least of some on memory of our own.
+/// Measures the ticks of a fault with its handler: the smallest of several, on our own memory.
 fn measure() -> u64 {
     const SAMPLES: usize = 32;
     let made = system_call(libc::SYS_memfd_create, [c"faults".as_ptr() as i64, 0, 0, 0, 0, 0]);
@@ -97,7 +97,7 @@ fn measure() -> u64 {
     let start = system_call(libc::SYS_mmap, [0, size, kinds[0], kinds[1], made, 0]);
     let mut least = u64::MAX;
     if start > 0 && control(UFFDIO_REGISTER, &mut [start as u64, size as u64, MODE_MINOR, 0]) == 0 {
-        // The handler finds it here, and no turn is entered because this thread is inside already.
+        // The handler finds the map here; it does not wait for a turn because this thread is inside already.
         let map = &REGIONS[MAPS - 1];
         map.start.store(start as usize, Relaxed);
         map.end.store(start as usize + SAMPLES * PAGE, Relaxed);
@@ -128,8 +128,7 @@ extern "C" fn faulted(_: c_int, about: *mut libc::siginfo_t, _: *mut c_void) {
     // SAFETY: the kernel fills it.
     let page = unsafe { (*about).si_addr() } as usize & !(PAGE - 1);
     let Some(map) = map_of(page) else {
-        // Not ours: the next one ends the program.
-        // SAFETY: the default action.
+        // Not ours: the next fault ends the program. SAFETY: sets the default action.
         unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
         return;
     };
@@ -144,15 +143,14 @@ extern "C" fn faulted(_: c_int, about: *mut libc::siginfo_t, _: *mut c_void) {
     let code = control(UFFDIO_CONTINUE, &mut [page as u64, PAGE as u64, 0, 0]);
     let again = [0, -i64::from(libc::EEXIST), -i64::from(libc::EAGAIN)].contains(&code);
     if !again {
-        // Beyond the end of the file: the next one ends the program.
-        // SAFETY: the default action.
+        // Beyond the end of the file: the next fault ends the program. SAFETY: sets the default action.
         unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
     }
     set_errno(before);
     drop(turn);
 }
 
-/// Takes back the pages that the last access evicted.
+/// Unmaps the pages that the last access evicted.
 pub fn unmap(turn: &Turn) {
     loop {
         let count = turn.argument(0) as usize;
@@ -179,7 +177,7 @@ fn forget(turn: &Turn, count: usize) {
     }
 }
 
-/// Touches the pages of a buffer, which the kernel could not.
+/// Touches the pages of a buffer: the kernel cannot handle their faults.
 pub fn touch(start: usize, length: usize) -> bool {
     if map_of(start).is_none() {
         return false;
@@ -191,7 +189,7 @@ pub fn touch(start: usize, length: usize) -> bool {
     true
 }
 
-/// Maps a file of the drive; ends the simulation if its times could not be simulated.
+/// Maps a file of the drive; ends the simulation if this kind of mapping is not simulated.
 fn map_file(turn: &Turn, (file, flags): (u64, u64), arguments: [i64; 6]) -> i64 {
     let [_, size, protection, kind, _, offset] = arguments;
     let writes = protection & i64::from(libc::PROT_WRITE) != 0;

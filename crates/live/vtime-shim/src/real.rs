@@ -9,7 +9,7 @@ pub fn next(place: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     if !found.is_null() {
         return found;
     }
-    // SAFETY: a name that ends with 0.
+    // SAFETY: a string with a terminating 0.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     place.store(found, Ordering::Relaxed);
     found
@@ -35,8 +35,8 @@ macro_rules! real {
 }
 pub(crate) use real;
 
-/// Defines functions that are a system call: its number, and what is done before; that may be the answer.
-/// Arguments are widened to registers by their own signs.
+/// Defines functions that are a system call: its number, and code that runs before and may return the result.
+/// Arguments are sign- or zero-extended by their own types.
 macro_rules! kernel {
     ($(
         $(#[$attribute:meta])*
@@ -59,7 +59,7 @@ macro_rules! kernel {
 }
 pub(crate) use kernel;
 
-/// Defines other names of functions.
+/// Defines aliases of functions.
 macro_rules! same {
     ($($name:ident = $other:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {$(
         #[unsafe(no_mangle)]
@@ -101,7 +101,7 @@ pub fn set_errno(value: i32) {
     unsafe { *libc::__errno_location() = value };
 }
 
-/// The answer of a system call as the C library gives it.
+/// Converts a system call's result to the C library's convention.
 pub fn answer(value: i64) -> i64 {
     if (-4095..0).contains(&value) {
         set_errno(-value as i32);

@@ -1,7 +1,7 @@
-//! Threads and what they wait for: mutexes, conditions, read-write locks, semaphores, futexes.
+//! Threads and what they wait for: mutexes, condition variables, read-write locks, semaphores, futexes.
 //!
 //! Locks are taken by the real try-call, so their state is the C library's; a thread that does not get one
-//! waits in the simulation. Conditions are only in the simulation.
+//! waits in the simulation. Condition variables exist only in the simulation.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -26,10 +26,10 @@ struct Start {
     slot: i64,
 }
 
-/// The thread of each slot, as the C library knows it.
+/// The `pthread_t` of each slot.
 static HANDLES: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
 /// Key whose destructor runs when a thread ends, after those of its thread-local objects; -1 before it is
-/// made.
+/// created.
 static END: AtomicI32 = AtomicI32::new(-1);
 
 fn handle_key(thread: pthread_t) -> u64 {
@@ -49,7 +49,7 @@ unsafe extern "C" fn ended(place: *mut c_void) {
         unsafe { libc::pthread_setspecific(END.load(Relaxed) as u32, place) };
         return;
     }
-    // SAFETY: of this thread.
+    // SAFETY: the calling thread.
     end(false, handle_key(unsafe { libc::pthread_self() }));
 }
 
@@ -81,13 +81,13 @@ pub unsafe extern "C" fn pthread_create(
     turn.tick();
     if END.load(Relaxed) < 0 {
         let mut key = 0;
-        // SAFETY: a place of our own; only the thread with the turn is here.
+        // SAFETY: a local variable; only the thread with the turn is here.
         unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) };
         END.store(key as i32, Relaxed);
     }
     let slot = turn.call(Call::Spawn, &[]);
     let place = Box::into_raw(Box::new(Start { main, argument, slot }));
-    // SAFETY: the caller's arguments, and a start that takes `place`.
+    // SAFETY: the caller's arguments, and a start routine that takes `place`.
     let code = unsafe { real(thread, attributes, start, place.cast()) };
     if code == 0 {
         // SAFETY: set by the call.
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn pthread_create(
         turn.call(Call::Start, &[slot as u64]);
     } else {
         turn.call(Call::Cancel, &[slot as u64]);
-        // SAFETY: nobody took it.
+        // SAFETY: no thread has taken ownership.
         drop(unsafe { Box::from_raw(place) });
     }
     code
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn pthread_join(thread: pthread_t, value: *mut *mut c_void
     }
 }
 
-/// Takes a lock by trying; waits in between. Returns the error number, `ETIMEDOUT` after the deadline.
+/// Takes a lock by try-calls; waits in between. Returns the errno, `ETIMEDOUT` after the deadline.
 fn take(turn: &Turn, key: u64, deadline: Option<u64>, mut attempt: impl FnMut() -> c_int) -> c_int {
     turn.tick();
     loop {
@@ -166,7 +166,7 @@ simulated! {
     };
 }
 
-/// Defines functions that give something back: each name and type, and how many waiters each wakes.
+/// Defines functions that release something: name, type and number of waiters to wake.
 macro_rules! release {
     ($($name:ident($type:ty), $most:expr;)*) => {$(
         #[unsafe(no_mangle)]
@@ -198,10 +198,10 @@ unsafe fn wait_for(
     let lock = key_of(mutex);
     // SAFETY: the caller holds it.
     unsafe { real!(pthread_mutex_unlock: Real)(mutex) };
-    // In one call, or a signal between the two would be lost.
+    // In one call; otherwise a signal between the two would be lost.
     let wakes = if turn.is_awaited(lock) { lock } else { 0 };
     let late = turn.block(Wait::Lock, deadline, Some(key_of(condition)), wakes);
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes a valid mutex.
     take(turn, lock, None, || unsafe { libc::pthread_mutex_trylock(mutex) });
     if late { libc::ETIMEDOUT } else { 0 }
 }
@@ -240,8 +240,8 @@ simulated! {
     };
 }
 
-/// The C library waits in the kernel for another thread's initialization. Bit 0 of the word says that it is
-/// running, bit 1 that it is done (nptl/pthread_once.c).
+/// The C library waits in the kernel for another thread's initialization. Bit 0 of the word: running; bit 1:
+/// done (nptl/pthread_once.c).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn pthread_once(
     once: *mut pthread_once_t,
@@ -275,7 +275,7 @@ pub unsafe extern "C-unwind" fn pthread_once(
     0
 }
 
-/// Takes a semaphore by trying.
+/// Takes a semaphore by try-calls.
 fn sem_take(turn: &Turn, semaphore: *mut sem_t, deadline: Option<u64>) -> c_int {
     let attempt = || {
         // SAFETY: the caller's semaphore.

@@ -10,12 +10,13 @@ use vtime::wire::{self, Call, NEVER, SLOTS, Shared, Slot, Totals};
 
 use crate::real::{errno, set_errno, system_call};
 
-/// A stretch of CPU time that is checked against the thread's own clock, ns: others may have had the CPU.
+/// Stretches of CPU time longer than this are checked against the thread's CPU clock, because it may have
+/// been preempted, ns.
 const LONG: u64 = 25_000;
 
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
 static PROCESS: AtomicU32 = AtomicU32::new(0);
-/// The directory of the drive's files, in the environment that the program began with.
+/// The directory of the drive's files, from the program's initial environment.
 static FOLDER: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The directory whose files are on the drive.
@@ -27,11 +28,11 @@ pub fn folder() -> Option<&'static CStr> {
 
 struct State {
     slot: Cell<Option<&'static Slot>>,
-    /// Inside of the library: calls of its own are real.
+    /// Nesting depth inside the library: its own calls use the real functions.
     inside: Cell<u32>,
     /// Time-stamp counter at the end of the last call.
     last: Cell<u64>,
-    /// The thread's CPU clock at the last check, and what was counted since, ns.
+    /// The thread's CPU clock at the last check, and the CPU time counted since, ns.
     checked: Cell<u64>,
     counted: Cell<u64>,
     /// CPU time since it got the turn, ns.
@@ -51,7 +52,7 @@ thread_local! {
     };
 }
 
-/// The shared memory, of a process in the simulation.
+/// The shared memory, if this process is in a simulation.
 pub fn shared() -> Option<&'static Shared> {
     // SAFETY: set once to a mapping that stays.
     unsafe { SHARED.load(Acquire).as_ref() }
@@ -110,7 +111,7 @@ impl State {
     }
 }
 
-/// A thread inside of the library, between charging its CPU time and counting it again.
+/// A thread inside the library, between charging its CPU time and counting it again.
 pub struct Turn {
     slot: &'static Slot,
     shared: &'static Shared,
@@ -129,7 +130,7 @@ impl Turn {
         Some(Self { slot, shared })
     }
 
-    /// The same, where the last `ticks` were not the program's.
+    /// Like `enter`, without charging the last `ticks_lost` to the program.
     pub fn enter_late(ticks_lost: u64) -> Option<Self> {
         STATE.with(|state| {
             let last = state.last.get().saturating_add(ticks_lost).min(ticks());
@@ -138,7 +139,7 @@ impl Turn {
         Self::enter()
     }
 
-    /// Whether this thread is in the simulation, without entering.
+    /// Whether this thread is in the simulation.
     pub fn is_simulated() -> bool {
         STATE.with(|state| state.slot.get().is_some() && state.inside.get() == 0)
     }
@@ -153,7 +154,7 @@ impl Turn {
         self.shared.header.epoch.load(Relaxed)
     }
 
-    /// A time of day as virtual time.
+    /// Converts an absolute time to virtual time.
     pub fn deadline(&self, time: libc::timespec) -> u64 {
         let time = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
         time.saturating_sub(self.epoch())
@@ -186,7 +187,7 @@ impl Turn {
         slot.send(&self.shared.header);
     }
 
-    /// Does something that waits for other programs; the other threads go on meanwhile.
+    /// Runs something that waits for other programs; the other threads continue meanwhile.
     pub fn outside<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.post(Call::Leave, &[], 0);
         let done = wait();
@@ -196,12 +197,12 @@ impl Turn {
         done
     }
 
-    /// An argument of the last call, which may have been filled.
+    /// An argument of the last call, which the coordinator may have changed.
     pub fn argument(&self, place: usize) -> u64 {
         self.slot.arguments[place].load(Relaxed)
     }
 
-    /// What this thread, or all threads, have used.
+    /// Counters of this thread, or of all threads.
     pub fn totals(&self, thread: bool) -> Totals {
         self.call(Call::Totals, &[u64::from(thread)]);
         Totals::of(std::array::from_fn(|place| self.argument(place)))
@@ -216,7 +217,7 @@ impl Turn {
         }
     }
 
-    /// Waits for one key; returns whether the deadline ended it. One that waits for `wakes` is woken before.
+    /// Waits for one key; returns whether the deadline ended it. Before that, wakes one waiter of `wakes`.
     pub fn block(&self, wait: Wait, deadline: Option<u64>, key: Option<u64>, wakes: u64) -> bool {
         let count = u64::from(key.is_some());
         let deadline = deadline.unwrap_or(NEVER);
@@ -229,7 +230,7 @@ impl Turn {
         self.shared.header.awaited[wire::hash(key)].load(Relaxed) > 0
     }
 
-    /// Wakes at most `most` that wait for a key.
+    /// Wakes up to `most` waiters of a key; returns their number.
     pub fn wake(&self, key: u64, most: u64) -> i64 {
         if !self.is_awaited(key) {
             return 0;
@@ -237,7 +238,7 @@ impl Turn {
         self.call(Call::Wake, &[key, most])
     }
 
-    /// Ends the simulation: its result would be wrong.
+    /// Ends the simulation because of a call that is not simulated.
     pub fn uncovered(&self, name: &str) {
         self.call(Call::Uncovered, &wire::name_to_arguments(name));
     }
@@ -308,7 +309,7 @@ pub fn end(process: bool, key: u64) {
 
 /// Joins the simulation when the library is loaded.
 extern "C" fn join() {
-    // SAFETY: single-threaded so far, and names that end with 0.
+    // SAFETY: single-threaded so far, and strings with a terminating 0.
     let path = unsafe { libc::getenv(c"CROSSPOINT_VTIME".as_ptr()) };
     if path.is_null() {
         return;
@@ -330,7 +331,7 @@ extern "C" fn join() {
     let process = system_call(libc::SYS_getpid, [0; 6]) as u32;
     PROCESS.store(process, Relaxed);
     let first = shared.header.joined.swap(1, AcqRel) == 0;
-    // A program that replaced itself by another keeps its turn.
+    // A program that called execve keeps its turn.
     let kept = || {
         let own =
             |slot: &&Slot| slot.process.load(Relaxed) == process && slot.ended.load(Relaxed) == 0;

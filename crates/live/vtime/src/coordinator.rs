@@ -19,12 +19,12 @@ use crate::wire::{self, Call, NEVER, SLOTS, Shared, Totals};
 /// CPU time of a buffered access without device requests, and of copying a KiB (assumed; 10 GB/s).
 const CACHED_ACCESS: Nanos = Nanos(400);
 const COPY_KIB: Nanos = Nanos(100);
-/// Time between two looks at a program that makes no calls.
+/// Polling interval for a program that makes no calls.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Looks without CPU time after which a thread counts as asleep.
+/// Polls without CPU time after which a thread counts as asleep.
 const LOOKS: u32 = 60;
 
-/// A thread, except what the scheduler knows.
+/// A thread's state outside of the scheduler.
 #[derive(Debug, Default)]
 struct Thread {
     keys: Vec<u64>,
@@ -44,7 +44,7 @@ pub(crate) struct Coordinator<'h, D> {
     turns: u64,
     /// The thread that made the last call, while it waits for its turn.
     last: Option<TaskId>,
-    /// Returns from outside that were seen, and threads that are outside.
+    /// Number of returns from outside that were handled, and number of threads that are outside.
     returns: u32,
     outside: Vec<TaskId>,
     program: String,
@@ -52,7 +52,7 @@ pub(crate) struct Coordinator<'h, D> {
 }
 
 impl<'h, D: Device> Coordinator<'h, D> {
-    /// Before the first turn of the program's main thread.
+    /// The state before the first turn of the program's main thread.
     pub fn new(
         (host, drive): (&'h Host, Drive<D>),
         shared: &'static Shared,
@@ -76,7 +76,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
         }
     }
 
-    /// What happened, after it took `real` time.
+    /// The result, after `real` time.
     pub fn ended(&self, real: Duration) -> Ended {
         Ended {
             time: (0..self.threads.len())
@@ -91,7 +91,6 @@ impl<'h, D: Device> Coordinator<'h, D> {
         }
     }
 
-    /// Kills the program.
     pub fn kill(&self) {
         self.process.kill();
     }
@@ -126,7 +125,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
         }
     }
 
-    /// Threads that have come back from outside take part again.
+    /// Readmits threads that have returned from outside.
     fn take_returned(&mut self) {
         let seen = self.shared.header.returns.load(Acquire);
         if seen == self.returns {
@@ -143,7 +142,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
         });
     }
 
-    /// Whether the library is in a process; one that does not load it never makes a call.
+    /// Whether the library is loaded in a process; without it a program never makes a call.
     fn has_library(&self, process: u32) -> bool {
         let process = if process == 0 { self.process.number } else { process };
         let name = self.host.library.file_name().unwrap_or_default().to_string_lossy();
@@ -160,7 +159,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
         times
     }
 
-    /// What a thread, or the program, has used.
+    /// Counters of a thread, or of the program.
     fn totals(&self, task: Option<TaskId>) -> Totals {
         let (drive, counts) = (self.drive.totals(), self.scheduler.counts());
         let times = task.map_or_else(|| self.times(), |task| self.scheduler.times(task));
@@ -194,7 +193,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
         self.steps = steps;
     }
 
-    /// Lets a thread run until its next call, and carries that out. Returns false if the program ended.
+    /// Lets a thread run until its next call, and executes that. Returns false if the program ended.
     fn turn(&mut self, task: TaskId, until: Nanos) -> Result<bool, VtimeError> {
         let thread = &mut self.threads[task.0 as usize];
         let slot = &self.shared.slots[task.0 as usize];
@@ -370,7 +369,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
         self.scheduler.block(task, &keys, deadline, wait);
     }
 
-    /// Fills the thread's arguments with mapped pages that left the page cache.
+    /// Fills the thread's arguments with mapped pages that were evicted.
     fn tell_evicted(&mut self, task: TaskId) {
         let arguments = &self.shared.slots[task.0 as usize].arguments;
         let mut count = 0;
@@ -391,7 +390,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
         (submit, if path.contained { Nanos::ZERO } else { submit })
     }
 
-    /// A thread's access needed only CPU time, or waits for the drive.
+    /// Handles the start of a thread's access: CPU time only, or a wait for the drive.
     fn begun(&mut self, task: TaskId, begun: AccessStart, (submit, cached): (Nanos, Option<u64>)) {
         let copied = cached.map(|length| CACHED_ACCESS + Nanos(COPY_KIB.get() * length / 1024));
         let copied = copied.unwrap_or(Nanos::ZERO);
@@ -406,9 +405,9 @@ impl<'h, D: Device> Coordinator<'h, D> {
     }
 }
 
-/// CPU time of a thread in clock ticks, if it sleeps; `None` while it runs, or has not begun.
+/// CPU time of a thread in clock ticks if it sleeps; `None` while it runs or has not started.
 fn cpu_of(process: u32, thread: u32) -> Option<u64> {
-    // One that has gone without a call counts as asleep; 0 is one that has not begun.
+    // A thread that exited without a call counts as asleep; ID 0 has not started.
     let read = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/stat"));
     let Ok(text) = read else { return (thread != 0).then_some(0) };
     let (_, fields) = text.rsplit_once(')')?;
@@ -420,7 +419,7 @@ fn cpu_of(process: u32, thread: u32) -> Option<u64> {
 
 impl<D> Drop for Coordinator<'_, D> {
     fn drop(&mut self) {
-        // Its threads would sleep for ever.
+        // Its threads would sleep forever.
         if std::thread::panicking() {
             self.process.kill();
         }

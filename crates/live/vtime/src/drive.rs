@@ -1,10 +1,10 @@
 //! The modelled drive under the files of a simulation: page cache, file system, device.
 //!
-//! The contents are in real files, read and written at once; here is only the time that it takes. Files get
-//! places on the device in the order in which they are first touched.
+//! The contents are in real files, read and written at once; this module only computes times. Files are laid
+//! out on the device in the order in which they are first accessed.
 //!
-//! Invariant: an access is a chain of steps; the requests of a step run at once, and the next step begins
-//! when the last of them is done.
+//! Invariant: an access is a sequence of steps; the requests of a step run in parallel, and the next step
+//! starts when the last of them has completed.
 
 mod io;
 mod layout;
@@ -22,7 +22,7 @@ use layout::{JOURNAL, Layout, PAGE, Step};
 use crate::file_access::{AccessStart, DriveTotals, FileAccess, FileSystem, StepEnd};
 use crate::wire::access;
 
-/// Pages that a sequential buffered read reads ahead: 128 KiB (`VM_READAHEAD_PAGES`).
+/// Read-ahead of a sequential buffered read, pages: 128 KiB (`VM_READAHEAD_PAGES`).
 const READ_AHEAD: u64 = 32;
 
 #[derive(Debug, Default)]
@@ -31,9 +31,9 @@ struct File {
     dirty: BTreeSet<u64>,
     /// Its size or its directory entry changed since the last flush.
     metadata: bool,
-    /// Where a sequential read would go on.
+    /// Page at which a sequential read would continue.
     next_read: u64,
-    /// Pages of it are mapped by the program.
+    /// The program has mapped pages of it.
     mapped: bool,
 }
 
@@ -44,19 +44,19 @@ pub struct Drive<D> {
     file_system: FileSystem,
     files: HashMap<u64, File>,
     cache: PageCache,
-    /// Time between two steps of one access: a wake-up, its completion and the next submission.
+    /// Time between two steps of one access: interrupt, wake-up and the next submission.
     gap: Nanos,
-    /// Pages that the cache may hold.
+    /// Capacity of the page cache, pages.
     frames: u64,
     layout: Layout,
-    /// Mapped pages that left the cache, by file and byte, and that the program does not know of.
+    /// Evicted mapped pages that were not reported yet, by file and byte.
     evicted: VecDeque<(u64, u64)>,
     journal: u64,
     dirty: u64,
     pending: HashMap<u64, Io>,
-    /// Pages on the device that are being read, by which access.
+    /// Pages on the device that are being read, with the access that reads them.
     reading: HashMap<u64, u64>,
-    /// What the present access waits for: reads of others, and the kernel's write-back.
+    /// What the current access waits for: reads by others, and write-back by the kernel.
     awaited: BTreeSet<u64>,
     write_back: Option<WriteBack>,
     /// Accesses whose next step is submitted at a later time.
@@ -94,18 +94,18 @@ impl<D: Device> Drive<D> {
         }
     }
 
-    /// The same, where a thread needs `gap` between two steps of one access.
+    /// Sets the `gap` that a thread needs between two steps of one access.
     #[must_use]
     pub fn with_gap(self, gap: Nanos) -> Self {
         Self { gap, ..self }
     }
 
-    /// What it did so far.
+    /// Counters so far.
     pub fn totals(&self) -> DriveTotals {
         self.totals
     }
 
-    /// Time of the next event of the device, or of a step that is submitted then.
+    /// Time of the next event of the device, or of the next step's submission.
     pub fn next_event(&mut self) -> Option<Nanos> {
         let delayed = self.delayed.peek().map(|(at, _)| at);
         [self.device.next_event(), delayed].into_iter().flatten().min()
@@ -147,7 +147,7 @@ impl<D: Device> Drive<D> {
         self.begin(Some(task), now, steps, what.flags & access::DIRECT == 0)
     }
 
-    /// The next mapped page that left the cache, as file and byte.
+    /// The next evicted mapped page, as file and byte.
     pub fn next_evicted(&mut self) -> Option<(u64, u64)> {
         self.evicted.pop_front()
     }
@@ -161,7 +161,7 @@ impl<D: Device> Drive<D> {
         }
     }
 
-    /// A thread flushes a file at `now`, with its times of change or without.
+    /// A thread flushes a file at `now`, with metadata (fsync) or without (fdatasync).
     pub fn sync(&mut self, task: TaskId, now: Nanos, file: u64, metadata: bool) -> AccessStart {
         let mut steps = VecDeque::new();
         self.sync_steps(file, metadata, &mut steps);
@@ -177,13 +177,13 @@ impl<D: Device> Drive<D> {
         file.size = size;
     }
 
-    /// A file that was there before the simulation.
+    /// Adds a file that existed before the simulation.
     pub fn add_existing(&mut self, file: u64, size: u64) {
         let file = self.files.entry(file).or_default();
         file.size = file.size.max(size);
     }
 
-    /// A file is gone, and with it what was not written yet.
+    /// Removes a file with its dirty pages.
     pub fn remove(&mut self, file: u64) {
         let Some(state) = self.files.remove(&file) else { return };
         self.dirty -= state.dirty.len() as u64;
@@ -224,7 +224,7 @@ impl<D: Device> Drive<D> {
         self.done = done;
     }
 
-    /// Something that an access waits for is there at `at`.
+    /// Something that an access waits for completed at `at`.
     fn arrived(&mut self, id: u64, at: Nanos, ended: &mut Vec<StepEnd>) {
         let Some(io) = self.pending.get_mut(&id) else { return };
         io.outstanding -= 1;
@@ -245,7 +245,7 @@ impl<D: Device> Drive<D> {
                 self.write_back = None;
                 self.write_behind(at);
             }
-            // Who waits for the kernel's write-back waits for all of it.
+            // Waiters for write-back wait for all of it.
             (None, Some(_)) => {
                 let later = std::mem::take(&mut followers);
                 self.pending.get_mut(&id).into_iter().for_each(|io| io.followers = later.clone());
@@ -254,7 +254,7 @@ impl<D: Device> Drive<D> {
         followers.into_iter().for_each(|other| self.arrived(other, at, ended));
     }
 
-    /// Begins an access. If it is `cached`, others that want the pages that it reads first wait for it.
+    /// Starts an access. If it is `cached`, others that need the same pages wait for it.
     fn begin(
         &mut self,
         task: Option<TaskId>,
@@ -271,7 +271,7 @@ impl<D: Device> Drive<D> {
         let reads: Vec<u64> = pages.collect();
         self.reading.extend(reads.iter().map(|page| (*page, id)));
         let awaited = std::mem::take(&mut self.awaited);
-        // One that is no longer pending would never end the wait.
+        // Only pending accesses can end the wait.
         let mut outstanding = 0;
         for other in &awaited {
             if let Some(io) = self.pending.get_mut(other) {
@@ -291,7 +291,7 @@ impl<D: Device> Drive<D> {
         self.next_step(id, now).map_or(AccessStart::Done, AccessStart::Waits)
     }
 
-    /// Has the next step of an access submitted at `at`; returns what it waits for, or forgets the access.
+    /// Submits the next step of an access at `at`; returns what it waits for, or forgets the access.
     fn next_step(&mut self, id: u64, at: Nanos) -> Option<Wait> {
         let io = self.pending.get_mut(&id)?;
         while io.steps.front().is_some_and(Vec::is_empty) {
@@ -344,7 +344,7 @@ impl<D: Device> Drive<D> {
     ) {
         let (first, last) = (*pages.start(), *pages.end());
         let state = self.files.entry(file).or_default();
-        // A read that begins in the last page of the one before continues it.
+        // A read that starts in the last page of the previous one continues it.
         let sequential = ahead && [first, first + 1].contains(&state.next_read);
         state.next_read = last + 1;
         let size = state.size.div_ceil(PAGE);
@@ -371,12 +371,12 @@ impl<D: Device> Drive<D> {
         steps.push_back(self.runs(file, missing.into_iter(), Operation::Read));
     }
 
-    /// The present access waits for a page that another one is reading.
+    /// The current access waits for a page that another one is reading.
     fn await_read(&mut self, place: u64) {
         self.awaited.extend(self.reading.get(&place));
     }
 
-    /// Pages that are overwritten in part have to be read first.
+    /// Pages that are partly overwritten have to be read first.
     fn read_for_write(&mut self, what: FileAccess, steps: &mut VecDeque<Step>) {
         let end = what.offset + what.length;
         let size = self.files.entry(what.file).or_default().size;
@@ -431,7 +431,7 @@ impl<D: Device> Drive<D> {
         }
     }
 
-    /// Lets the kernel write back if more is dirty than it leaves.
+    /// Starts write-back if more is dirty than the kernel permits.
     fn write_behind(&mut self, now: Nanos) {
         if self.write_back.is_some() || self.dirty * 100 <= self.frames * BACKGROUND_PERCENT {
             return;
@@ -443,7 +443,7 @@ impl<D: Device> Drive<D> {
         let requests: Step = files.iter().flat_map(|file| self.take_dirty(*file)).collect();
         let steps = requests.chunks(WRITE_BACK_DEPTH).map(<[Request]>::to_vec).collect();
         self.write_back = Some(WriteBack { io: self.next_io, files, pages });
-        // What the writer waits for is not what the write-back waits for.
+        // The write-back does not wait for what the writer waits for.
         let awaited = std::mem::take(&mut self.awaited);
         self.begin(None, now, steps, false);
         self.awaited = awaited;
@@ -482,7 +482,7 @@ impl<D: Device> Drive<D> {
         }
     }
 
-    /// Place of a file's page on the device, in pages.
+    /// Address of a file's page on the device, in pages.
     fn place(&mut self, file: u64, page: u64) -> u64 {
         let place = self.layout.place(file, page);
         self.cache.grow(self.layout.end());

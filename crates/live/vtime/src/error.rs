@@ -56,7 +56,7 @@ pub enum VtimeError {
 }
 
 impl VtimeError {
-    /// An operating-system error in `what`.
+    /// Wraps an operating-system error in `what`.
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }

@@ -1,4 +1,4 @@
-//! What programs ask of the drive, what becomes of it, and the sums.
+//! Requests of programs to the drive, their results, and counters.
 
 use sim::scheduler::{TaskId, Wait};
 use units::Nanos;
@@ -6,13 +6,13 @@ use units::Nanos;
 /// How a flush of a file becomes durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileSystem {
-    /// A flush of new sizes commits the journal: its blocks, a flush, and a commit block with FUA (jbd2).
+    /// A flush with new sizes commits the journal: its blocks, a flush, and a commit block with FUA (jbd2).
     Ext4,
     /// No journal: metadata is one more write before the flush.
     Ext4NoJournal,
 }
 
-/// What the drive did.
+/// Counters of the drive.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DriveTotals {
     /// Requests that read.
@@ -27,9 +27,9 @@ pub struct DriveTotals {
     pub flushes: u64,
     /// Pages of buffered reads that were in the page cache.
     pub hits: u64,
-    /// Pages that were not.
+    /// Pages missing from the page cache.
     pub misses: u64,
-    /// Sums of the times of reads, writes and flushes.
+    /// Total latencies of reads, writes and flushes.
     pub times: [Nanos; 3],
 }
 
@@ -46,7 +46,7 @@ pub struct FileAccess {
     pub flags: u64,
 }
 
-/// What becomes of an access.
+/// The start of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessStart {
     /// It is done: only the page cache was needed.
@@ -60,7 +60,7 @@ pub enum AccessStart {
 pub struct StepEnd {
     /// The thread.
     pub task: TaskId,
-    /// When.
+    /// Time of completion.
     pub at: Nanos,
     /// What it waits for next; `None` if it is done.
     pub next: Option<Wait>,

@@ -1,4 +1,4 @@
-//! The simulated host, and what happened on it.
+//! The simulated host, and the result of a simulation.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,25 +20,25 @@ pub struct Host {
     pub path: HostModel,
     /// The library to preload.
     pub library: PathBuf,
-    /// Files below it are on the drive.
+    /// Files below this directory are on the drive.
     pub directory: PathBuf,
 }
 
-/// How a simulation ended.
+/// Result of a simulation.
 #[derive(Debug, Clone)]
 pub struct Ended {
     /// Virtual time.
     pub time: Nanos,
     /// Sum over all threads.
     pub times: Times,
-    /// Threads that there were.
+    /// Number of threads.
     pub threads: usize,
-    /// What the scheduler did.
+    /// Counters of the scheduler.
     pub counts: Counts,
-    /// What the drive did.
+    /// Counters of the drive.
     pub drive: DriveTotals,
-    /// Turns that were given.
+    /// Number of turns.
     pub turns: u64,
-    /// Time that the simulation took.
+    /// Real time of the simulation.
     pub real: Duration,
 }

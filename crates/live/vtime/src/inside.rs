@@ -1,4 +1,4 @@
-//! What a program can ask that knows of simulations: whether it is in one, and what it has used there.
+//! For programs that are built to run in a simulation: whether they are in one, and their counters.
 
 use std::sync::OnceLock;
 
@@ -6,11 +6,11 @@ use crate::wire::{TOTALS_FUNCTION, Totals};
 
 type Fill = unsafe extern "C" fn(*mut Totals, libc::c_int);
 
-/// The function of the preloaded library, if there is one.
+/// The function of the preloaded library, if loaded.
 fn fill() -> Option<Fill> {
     static FOUND: OnceLock<Option<Fill>> = OnceLock::new();
     *FOUND.get_or_init(|| {
-        // SAFETY: a name that ends with 0.
+        // SAFETY: a string with a terminating 0.
         let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, TOTALS_FUNCTION.as_ptr()) };
         // SAFETY: the library defines it with this type.
         (!found.is_null()).then(|| unsafe { std::mem::transmute::<*mut libc::c_void, Fill>(found) })
@@ -23,13 +23,13 @@ pub fn is_simulated() -> bool {
     fill().is_some()
 }
 
-/// What this process has used so far in its simulation; `None` if it is in none.
+/// Counters of this process in its simulation; `None` outside of one.
 #[must_use]
 pub fn totals() -> Option<Totals> {
     ask(false)
 }
 
-/// The same of the calling thread; requests to the drive are those of all threads.
+/// Counters of the calling thread; requests to the drive are those of all threads.
 #[must_use]
 pub fn thread_totals() -> Option<Totals> {
     ask(true)
@@ -38,7 +38,7 @@ pub fn thread_totals() -> Option<Totals> {
 fn ask(thread: bool) -> Option<Totals> {
     let fill = fill()?;
     let mut totals = Totals::default();
-    // SAFETY: a place of that type.
+    // SAFETY: a local variable of that type.
     unsafe { fill(&raw mut totals, libc::c_int::from(thread)) };
     Some(totals)
 }

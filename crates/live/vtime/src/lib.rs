@@ -5,7 +5,7 @@
 //! the clock, the scheduler ([`sim::scheduler`]) and the drive, and gives the turn to the thread that is
 //! furthest behind. A thread's time advances by the CPU time that it really used, and by its waits.
 //!
-//! Invariants: file contents are real and changed at once, only their time is simulated; what is not
+//! Invariants: file contents are real and changed at once, only their time is simulated; a call that is not
 //! simulated ends the simulation with its name.
 
 mod coordinator;

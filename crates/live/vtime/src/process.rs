@@ -1,4 +1,4 @@
-//! The process of a simulated program, held so that its number cannot come to mean another.
+//! The process of a simulated program, held by a pidfd so that its ID cannot be reused.
 
 use std::os::fd::OwnedFd;
 
@@ -10,16 +10,16 @@ use crate::error::VtimeError;
 /// A child of this process.
 #[derive(Debug)]
 pub struct Process {
-    /// Its number.
+    /// Process ID.
     pub number: u32,
     handle: OwnedFd,
 }
 
 impl Process {
-    /// Of a child that has not been waited for.
+    /// Holds a child that has not been waited for.
     ///
     /// # Errors
-    /// If it cannot be held, such as for lack of descriptors.
+    /// No pidfd can be opened, for example for lack of descriptors.
     pub fn open(number: u32) -> Result<Self, VtimeError> {
         let id = i32::try_from(number).ok().and_then(Pid::from_raw);
         let opened = id.ok_or(rustix::io::Errno::SRCH);
@@ -31,7 +31,7 @@ impl Process {
     /// Whether it has ended.
     ///
     /// # Errors
-    /// If the kernel does not say.
+    /// The kernel does not report it.
     pub(crate) fn has_ended(&self) -> Result<bool, VtimeError> {
         let mut asked = [PollFd::new(&self.handle, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -39,7 +39,6 @@ impl Process {
         Ok(ready.map_err(|error| VtimeError::io("watch the program")(error.into()))? > 0)
     }
 
-    /// Kills it.
     pub(crate) fn kill(&self) {
         let _ = pidfd_send_signal(&self.handle, Signal::KILL);
     }

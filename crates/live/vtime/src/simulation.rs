@@ -1,4 +1,4 @@
-//! A simulation from the outside: its memory, its program, its CPUs.
+//! Set-up of a simulation: shared memory, program, CPUs.
 //!
 //! Invariant: the program ends with its simulation, however that ends.
 
@@ -20,10 +20,10 @@ use crate::host::{Ended, Host};
 use crate::process::Process;
 use crate::wire::{self, Shared};
 
-/// How far a thread runs past the next event of another before it gives up its turn: less changes no result
-/// and costs more turns.
+/// How far a thread runs past the next event of another before it gives up its turn: a smaller value changes
+/// no result and costs more turns.
 const SLACK: Nanos = Nanos(2_000);
-/// Looks of a thread for its turn before it sleeps: some microseconds.
+/// Polls for its turn before a thread sleeps: a few microseconds.
 const SPINS: u32 = 100;
 
 /// A simulation whose program has not been started yet.
@@ -34,16 +34,16 @@ pub struct Simulation<'h> {
     /// Open until the program has mapped it.
     _memory: File,
     shared: &'static Shared,
-    /// The CPU of this side, if it is not the program's, and those of the calling thread.
+    /// The coordinator's CPU, if it is not the program's, and the original affinity of the calling thread.
     own: Option<usize>,
     cpus: rustix::thread::CpuSet,
 }
 
-/// Runs `command` in virtual time on `drive`, and waits for its end. Its standard streams are its own.
-/// Returns its exit code, too.
+/// Runs `command` in virtual time on `drive`, and waits for its end. The command keeps its standard streams.
+/// Also returns its exit code.
 ///
 /// # Errors
-/// If it cannot be started, or uses something that is not simulated; it is ended then.
+/// It cannot be started, or uses something that is not simulated; it is killed then.
 pub fn simulate<D: Device>(
     host: &Host,
     drive: Drive<D>,
@@ -65,18 +65,18 @@ pub fn simulate<D: Device>(
 }
 
 impl<'h> Simulation<'h> {
-    /// Makes `command` a program of this simulation. It ends with the thread that starts it.
+    /// Makes `command` a program of this simulation. It dies with the thread that starts it.
     ///
     /// # Errors
-    /// If this process cannot share memory with it.
+    /// This process cannot share memory with it.
     pub fn prepare(host: &'h Host, command: &mut Command) -> Result<Self, VtimeError> {
         let cpus = rustix::thread::sched_getaffinity(None).map_err(|error| pin(error.into()))?;
         let mut allowed = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| cpus.is_set(*cpu));
-        // The program has one CPU and this side another, if there is one.
+        // The program gets one CPU and the coordinator another, if there is one.
         let first = one_cpu(allowed.next().unwrap_or_default());
         let (memory, shared) = share(host)?;
         command.env("LD_PRELOAD", &host.library);
-        // Without a name in any directory, so that a killed simulation leaves nothing.
+        // An unlinked file, so that a killed simulation leaves nothing.
         let place = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
         command.env(wire::PATH_VARIABLE, place);
         command.env(wire::DIRECTORY_VARIABLE, &host.directory);
@@ -106,7 +106,7 @@ impl<'h> Simulation<'h> {
         });
         let result = result.and_then(|()| coordinator.run());
         if result.is_err() {
-            // It may be asleep in the simulation, and cannot be asked to end.
+            // It may be asleep in the simulation and cannot end by itself.
             coordinator.kill();
         }
         let _ = bind(&self.cpus);
@@ -149,7 +149,7 @@ fn share(host: &Host) -> Result<(File, &'static Shared), VtimeError> {
     Ok((memory, shared))
 }
 
-/// Nanoseconds per tick of the time-stamp counter, in 2^-32.
+/// Nanoseconds per tick of the time-stamp counter, times 2^32.
 fn tick() -> u64 {
     let (clock, ticks) = (std::time::Instant::now(), ticks());
     std::thread::sleep(Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! The memory that the simulation shares with the programs in it.
+//! The memory that the simulation shares with its programs.
 //!
 //! Each simulated thread has a slot. It writes a call and its arguments there, wakes the coordinator and
 //! sleeps until it is given the turn again. Only the thread that has the turn writes, so the fields need no
@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Value of [`Header::magic`]: the version of this layout.
 pub const MAGIC: u64 = 0x6372_6f73_7370_0002;
-/// Most threads of a simulation, ended ones included.
+/// Maximum number of threads in a simulation, including ended ones.
 pub const SLOTS: usize = 4096;
-/// Most keys that a thread waits for at once.
+/// Maximum number of keys that a thread waits for at once.
 pub const KEYS: usize = 16;
-/// Most mapped pages that an access reports as evicted.
+/// Maximum number of evicted mapped pages reported per access.
 pub const EVICTED: usize = 9;
 /// Entries of [`Header::awaited`].
 pub const HASHES: usize = 4096;
@@ -23,19 +23,19 @@ pub const DIRECTORY_VARIABLE: &str = "CROSSPOINT_VTIME_DIR";
 /// No deadline, no event.
 pub const NEVER: u64 = u64::MAX;
 
-/// What a thread asks for.
+/// A request of a thread to the coordinator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Call {
-    /// Nothing; others may be due before it. Argument: 1 to let others have its core first.
+    /// Gives up the turn if others are due first. Argument: 1 to let others have its core.
     Yield,
-    /// To wait. Arguments: the kind of wait (its place in `sim::scheduler::Wait::ALL`), a deadline, a key to
-    /// wake one waiter of before (0: none), the number of keys, the keys. Returns 1 if the deadline ended
-    /// it, otherwise 0.
+    /// Waits. Arguments: the kind of wait (its index in `sim::scheduler::Wait::ALL`), a deadline, a key of
+    /// which to wake one waiter first (0: none), the number of keys, the keys. Returns 1 if the deadline
+    /// ended it, otherwise 0.
     Block,
-    /// To wake those that wait for a key. Arguments: the key, how many at most. Returns how many.
+    /// Wakes waiters of a key. Arguments: the key, the maximum number. Returns the number.
     Wake,
-    /// A slot for a new thread. Returns its number.
+    /// Allocates a slot for a new thread. Returns its number.
     Spawn,
     /// The new thread exists and is ready. Argument: its number.
     Start,
@@ -60,13 +60,13 @@ pub enum Call {
     Leave,
     /// Fills its arguments with [`Totals`]: of the thread if the first argument is 1, otherwise of all.
     Totals,
-    /// Something that is not simulated was called. Arguments: its name, as of [`name_to_arguments`]. The last
-    /// one, see [`Call::of`].
+    /// Something that is not simulated was called. Arguments: its name, encoded by [`name_to_arguments`]. The
+    /// last call, see [`Call::of`].
     Uncovered,
 }
 
 impl Call {
-    /// The call of that number.
+    /// The call with this number.
     #[must_use]
     pub fn of(number: u32) -> Option<Self> {
         // SAFETY: the variants are numbered from 0 to the last one.
@@ -93,7 +93,7 @@ pub fn name_of_arguments(words: impl Iterator<Item = u64>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What a program has used so far.
+/// Counters of a program.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -101,11 +101,11 @@ pub struct Totals {
     pub cpu: u64,
     /// Waits: voluntary context switches.
     pub waits: u64,
-    /// Switches that a thread did not ask for.
+    /// Involuntary context switches.
     pub preemptions: u64,
-    /// Requests to the drive that read, their bytes, and the sum of their times in ns.
+    /// Read requests to the drive, their bytes, and the sum of their latencies in ns.
     pub reads: [u64; 3],
-    /// The same of writes.
+    /// The same for writes.
     pub writes: [u64; 3],
     /// Flushes, and the sum of their times in ns.
     pub flushes: [u64; 2],
@@ -118,17 +118,17 @@ impl Totals {
     /// Number of values.
     pub const VALUES: usize = 20;
 
-    /// As arguments of a call.
+    /// The values as arguments of a call.
     #[must_use]
     pub fn values(&self) -> [u64; Self::VALUES] {
-        // SAFETY: as many u64 without padding.
+        // SAFETY: an array of u64 of the same size, without padding.
         unsafe { std::mem::transmute(*self) }
     }
 
-    /// From those.
+    /// The counters from arguments of a call.
     #[must_use]
     pub const fn of(values: [u64; Self::VALUES]) -> Self {
-        // SAFETY: as many u64 without padding; each value is valid.
+        // SAFETY: an array of u64 of the same size, without padding; every value is valid.
         unsafe { std::mem::transmute(values) }
     }
 }
@@ -151,7 +151,7 @@ pub mod access {
     pub const MAPPED: u64 = 16;
 }
 
-/// Once for the simulation.
+/// Fields of the whole simulation.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Header {
@@ -159,71 +159,71 @@ pub struct Header {
     pub magic: AtomicU64,
     /// Virtual cores that programs see.
     pub cores: AtomicU32,
-    /// Calls so far; the coordinator sleeps on it.
+    /// Number of calls so far; the coordinator sleeps on it.
     pub calls: AtomicU32,
     /// 1 while the coordinator sleeps.
     pub asleep: AtomicU32,
-    /// How often a thread looks for its turn before it sleeps: 0 where coordinator and program share a CPU.
+    /// How often a thread polls for its turn before it sleeps: 0 if coordinator and program share a CPU.
     pub spins: AtomicU32,
     /// Time of day at virtual time 0, ns; all clocks of a program show this plus its virtual time.
     pub epoch: AtomicU64,
     /// How far a thread may run past the next event of another, ns.
     pub slack: AtomicU64,
-    /// Nanoseconds per tick of the time-stamp counter, in 2^-32.
+    /// Nanoseconds per tick of the time-stamp counter, times 2^32.
     pub tick: AtomicU64,
-    /// The first slot is taken by the main thread of the program.
+    /// Set once the program's main thread has taken the first slot.
     pub joined: AtomicU32,
-    /// Threads that came back from outside, so far.
+    /// Number of returns from outside so far.
     pub returns: AtomicU32,
-    /// Threads that wait for a key, by its hash; waking nobody needs no call.
+    /// Number of waiters by hash of the key; waking without waiters needs no call.
     pub awaited: [AtomicU16; HASHES],
 }
 
-/// One for each thread.
+/// Fields of one thread.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Slot {
-    /// The turn: the thread sleeps on it.
+    /// The turn: a futex on which the thread sleeps.
     pub turn: AtomicU32,
-    /// How it waits: asleep, looking for its turn, or told to forward one.
+    /// How it waits: asleep, polling for its turn, or told to forward one.
     pub waiting: AtomicU32,
     /// The slot to which it forwards the turn.
     pub next: AtomicU32,
     /// 1 while a call is not answered.
     pub pending: AtomicU32,
-    /// Process and thread of the kernel; 0 until it has begun.
+    /// Process and thread IDs; 0 until it has started.
     pub process: AtomicU32,
     /// Thread ID.
     pub thread: AtomicU32,
     /// The thread's virtual time when it got the turn, ns.
     pub at: AtomicU64,
-    /// It has to call when its time is past this, ns.
+    /// It has to make a call once its time is past this, ns.
     pub until: AtomicU64,
-    /// CPU time since then, ns.
+    /// CPU time since it got the turn, ns.
     pub cpu: AtomicU64,
     /// Number of the [`Call`].
     pub call: AtomicU32,
     /// 1 once the thread has ended.
     pub ended: AtomicU32,
-    /// 1 once the thread has come back from outside.
+    /// 1 once the thread has returned from outside.
     pub returned: AtomicU32,
-    /// Its arguments.
+    /// Arguments of the call.
     pub arguments: [AtomicU64; 4 + KEYS],
-    /// The answer.
+    /// Result of the call.
     pub answer: AtomicI64,
 }
 
-/// All of it.
+/// The shared memory.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Shared {
-    /// Once.
+    /// Fields of the whole simulation.
     pub header: Header,
-    /// By thread.
+    /// One per thread.
     pub slots: [Slot; SLOTS],
 }
 
-/// Place of a key in [`Header::awaited`].
+/// Index of a key in [`Header::awaited`].
 #[must_use]
 pub fn hash(key: u64) -> usize {
     (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 52) as usize
@@ -264,7 +264,7 @@ pub fn wake(word: &AtomicU32) {
     futex(word, libc::FUTEX_WAKE, 1, std::ptr::null());
 }
 
-/// Without the C library's `syscall`, which the simulation replaces.
+/// Does not use the C library's `syscall`, which the simulation replaces.
 #[cfg(target_arch = "x86_64")]
 fn futex(word: &AtomicU32, operation: i32, value: u32, limit: *const libc::timespec) {
     // SAFETY: a futex on a live word; registers are declared as the kernel uses them.
@@ -283,7 +283,7 @@ fn futex(word: &AtomicU32, operation: i32, value: u32, limit: *const libc::times
     }
 }
 
-/// Elsewhere there is no shim yet.
+/// Other architectures have no shim yet.
 #[cfg(not(target_arch = "x86_64"))]
 fn futex(word: &AtomicU32, operation: i32, value: u32, limit: *const libc::timespec) {
     // SAFETY: a futex on a live word.
@@ -291,8 +291,8 @@ fn futex(word: &AtomicU32, operation: i32, value: u32, limit: *const libc::times
 }
 
 impl Slot {
-    /// Gives the turn to the thread. `last` made the last call and may wake this one: on the CPU that both
-    /// use, which is cheaper than from another. `number` is the place of this slot.
+    /// Gives the turn to the thread. `last` made the last call and may wake this one: on their common CPU
+    /// that is cheaper than from another. `number` is the index of this slot.
     pub fn give_turn(&self, number: u32, last: Option<&Self>) {
         self.turn.store(1, Ordering::SeqCst);
         if let Some(last) = last.filter(|last| !std::ptr::eq(*last, self)) {
@@ -307,13 +307,13 @@ impl Slot {
         }
     }
 
-    /// The thread looks for its turn from now on, if it does so at all; before its call.
+    /// The thread will poll for its turn, unless `spins` is 0; called before its call.
     pub fn look(&self, spins: u32) {
         let waiting = if spins > 0 { LOOKING } else { ASLEEP };
         self.waiting.store(waiting, Ordering::SeqCst);
     }
 
-    /// Waits until the thread has the turn, and takes it: looks `spins` times before it sleeps.
+    /// Waits for the turn and takes it: polls `spins` times before it sleeps.
     pub fn take_turn(&self, spins: u32, slots: &[Self]) {
         for _ in 0..spins {
             if self.turn.load(Ordering::Acquire) == 1 {
@@ -344,7 +344,7 @@ impl Slot {
         }
     }
 
-    /// The thread has come back from outside of the simulation.
+    /// Marks the thread as returned from outside of the simulation.
     pub fn rejoin(&self, header: &Header) {
         self.returned.store(1, Ordering::SeqCst);
         header.returns.fetch_add(1, Ordering::SeqCst);
@@ -373,11 +373,11 @@ impl Slot {
     }
 }
 
-/// Sleeps on its turn, or will.
+/// Sleeps on its turn, or is about to.
 const ASLEEP: u32 = 0;
-/// Looks for its turn.
+/// Polls for its turn.
 const LOOKING: u32 = 1;
-/// Is to wake the slot `next`, and sleep.
+/// Told to wake the slot `next`, and then to sleep.
 const FORWARDS: u32 = 2;
-/// The coordinator looks this many times as often as a thread before it sleeps.
+/// The coordinator polls this many times as often as a thread before it sleeps.
 const COORDINATOR_SPINS: u32 = 16;

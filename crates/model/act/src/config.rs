@@ -8,7 +8,7 @@ use thiserror::Error;
 
 /// Largest record and large-block operation, bytes.
 const LARGEST: u64 = 8 << 20;
-/// Devices at most.
+/// Maximum number of devices.
 const DEVICES_MAX: usize = 128;
 
 /// Why a configuration is refused.
@@ -21,7 +21,7 @@ pub struct ConfigError {
     pub message: String,
 }
 
-/// Of devices their number is part of a job, not their names.
+/// Serializes the number of devices: their names are not part of a job.
 fn count<S: Serializer>(names: &[String], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(names.len() as u64)
 }
@@ -56,7 +56,7 @@ macro_rules! config {
                 }
             }
 
-            /// Keys and values in ACT's form, without those of the devices.
+            /// Keys and values in ACT's format, without those of the devices.
             pub(crate) fn lines(&self) -> Vec<(&'static str, String)> {
                 vec![$(($key, self.$field.text())),*]
             }
@@ -66,11 +66,11 @@ macro_rules! config {
 config! {
     /// Size of files in ACT's undocumented file mode, MiB; 0: block devices.
     "file-size-mbytes" file_size_mbytes: u32 = 0;
-    /// Threads that issue requests; 0: five a CPU.
+    /// Threads that issue requests; 0: five per CPU.
     "service-threads" service_threads: u32 = 0;
     /// Length of the test.
     "test-duration-sec" test_duration_sec: u32 = 0;
-    /// Interval of the log.
+    /// Interval of the log, seconds.
     "report-interval-sec" report_interval_sec: u32 = 1;
     /// Histograms in microseconds instead of milliseconds.
     #[serde(skip)]
@@ -99,15 +99,14 @@ config! {
     "disable-odsync" disable_odsync: bool = false;
     /// Each client write goes to the device separately.
     "commit-to-device" commit_to_device: bool = false;
-    /// A thread a device scans it in large blocks.
+    /// A thread per device that scans it in large blocks.
     "tomb-raider" tomb_raider: bool = false;
     /// Pause between those reads, microseconds.
     "tomb-raider-sleep-usec" tomb_raider_sleep_usec: u32 = 0;
-    /// The test stops when it is so far behind; 0: never.
+    /// Lag at which the test stops, seconds; 0: never.
     "max-lag-sec" max_lag_sec: u32 = 10;
 }
 
-/// A value of a key.
 trait Value {
     fn read(&mut self, text: &str) -> Result<(), String>;
     fn text(&self) -> String;
@@ -197,7 +196,7 @@ impl Config {
         Ok(())
     }
 
-    /// ACT's rules, each with its key.
+    /// Checks ACT's rules, each with its key.
     fn check(&self) -> Result<(), (&'static str, String)> {
         let large = u64::from(self.large_block_op_kbytes) * 1024;
         let (smallest, biggest) = (self.record_bytes, self.record_bytes_range_max);
@@ -302,7 +301,7 @@ commit-to-device: yes
         assert_eq!(config.at_rating(30).read_reqs_per_sec, 120_000);
     }
 
-    /// ACT names neither the line nor what is allowed.
+    /// Errors must name the line and the allowed values, which ACT does not.
     #[test]
     fn errors_name_the_line_and_what_is_allowed() {
         let error = |from: &str, to: &str| Config::parse(&SAMPLE.replace(from, to)).unwrap_err();

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Config;
 
-/// How requests lie in time.
+/// Distribution of arrivals over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(rename = "ActPhase")]
@@ -32,7 +32,7 @@ units::words!(Phase {
 pub struct Load {
     /// Reads per second by service threads.
     pub reads: u32,
-    /// Writes per second by service threads; 0 unless each write is committed by itself.
+    /// Writes per second by service threads; 0 unless each write is committed separately.
     pub writes: u32,
     /// Large-block reads per second, all devices together.
     pub large_reads: f64,
@@ -71,7 +71,7 @@ impl Load {
     }
 }
 
-/// Facts of the target and host.
+/// Properties of the target and the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Bytes of each device.
@@ -91,7 +91,7 @@ impl Shape {
     }
 }
 
-/// Most independent requests in flight: more than any drive serves at once.
+/// Maximum number of independent requests in flight: more than any drive serves at once.
 const DEPTH: u32 = 512;
 /// The same for large blocks.
 const LARGE_DEPTH: u32 = 64;
@@ -204,8 +204,7 @@ fn arrivals(phase: Phase, per_second: f64) -> Arrivals {
     Arrivals::Open(OpenLoop { spacing, rates, burst: 1 })
 }
 
-/// Requests of records as the device takes them: every size from the smallest to the largest is equally
-/// likely.
+/// Sizes of record requests on the device: every size from the smallest to the largest is equally likely.
 fn record_sizes(stored: (u32, u32), step: u32) -> Sizes {
     let (from, to) = (stored.0.div_ceil(step), stored.1.div_ceil(step));
     let sizes: Vec<(u32, f64)> = (from..=to).map(|count| (count * step, 1.0)).collect();
@@ -230,8 +229,8 @@ mod tests {
     const SHAPE: Shape =
         Shape { device: Bytes(1 << 30), smallest_request: 512, service_threads: 300 };
 
-    /// Figures of the released program: 23.53 large blocks per second each way at 1x (85 records a block),
-    /// 22.99 with records of 1504 bytes (its README says 22.95).
+    /// Rates must equal those of the released program: 23.53 large blocks per second each way at 1x (85
+    /// records per block), 22.99 with records of 1504 bytes (its README says 22.95).
     #[test]
     fn rates_are_those_of_the_program() {
         let load = Load::of(&config());
@@ -257,7 +256,7 @@ mod tests {
         open.rates[0].per_second
     }
 
-    /// 2000 requests on 300 threads are 6 each in the program: 1800.
+    /// In the program 2000 requests on 300 threads are 6 each: 1800.
     #[test]
     fn only_acts_own_phase_loses_the_remainder() {
         assert_eq!(offered(Phase::Act), 1800.0);

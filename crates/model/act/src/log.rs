@@ -1,7 +1,7 @@
 //! The log of a test in the format of `act_storage`, from a recording.
 //!
-//! Times are service times, as ACT's: from the call to its return, not from when the request was due.
-//! Invariants: counts are cumulative; bucket `k` counts times from `2^(k-1)` up to `2^k` units, to the 0.1 %
+//! Latencies are service times as in ACT: from the call to its return, not from the arrival. Invariants:
+//! counts are cumulative; bucket `k` counts times from `2^(k-1)` up to `2^k` units, with the 0.1 % precision
 //! of the recording's histograms.
 
 use std::fmt::Write;
@@ -36,7 +36,7 @@ pub(crate) fn unit(config: &Config) -> u64 {
 fn histograms(config: &Config) -> Vec<(String, OpClass)> {
     let device = match config.device_names.as_slice() {
         [only] => Some(only),
-        // Requests are not recorded by device.
+        // Requests are not recorded per device.
         _ => None,
     };
     let mut names = Vec::new();

@@ -2,7 +2,7 @@
 //! slice, and whether every slice is within the limits.
 //!
 //! The limits are Aerospike's for certification, in every slice of one hour: fewer than 5 % of reads above 1
-//! ms, 1 % above 8 ms and 0.1 % above 64 ms (ACT's README). Invariants: an incomplete slice is not judged,
+//! ms, 1 % above 8 ms and 0.1 % above 64 ms (ACT's README). Invariants: an incomplete slice has no verdict,
 //! unless there is no other; an aborted test fails.
 
 use std::fmt::Write;
@@ -16,18 +16,18 @@ use crate::{Config, Load};
 
 /// Limits: milliseconds, and the percentage that reads above them must stay below in every slice.
 pub const LIMITS: [(u64, f64); 3] = [(1, 5.0), (8, 1.0), (64, 0.1)];
-/// Share of the load that must be reached: over the hours of a certificate the rest would exceed
-/// `max-lag-sec`, which a short test may not show.
+/// Share of the load that must be reached: over the hours of a certification test a smaller share would
+/// exceed `max-lag-sec`, which a short test may not show.
 const KEPT_UP: f64 = 0.98;
 /// Columns of the table: above 1, 2, 4, ... 64 units.
 const COLUMNS: usize = 7;
 
-/// One slice of a test, for one way of timing.
+/// One slice of a test, by service time or by response time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Slice {
     /// Percent of requests that took at least 1, 2, 4, ... 64 units.
     pub over: [f64; COLUMNS],
-    /// Requests in it.
+    /// Number of requests.
     pub requests: u64,
     /// Its length.
     pub length: Nanos,
@@ -42,7 +42,7 @@ pub struct Verdict {
     pub passed: bool,
     /// Slices by service time, as ACT times.
     pub service: Vec<Slice>,
-    /// The same by response time.
+    /// The slices by response time.
     pub response: Vec<Slice>,
     /// Why it failed; empty when it passed.
     pub reasons: Vec<String>,
@@ -225,7 +225,7 @@ mod tests {
         assert!((good.rate.0 - 100.0).abs() < 1.0);
     }
 
-    /// The format is what ACT's own script reads: cumulative counts, four buckets a line.
+    /// ACT's own script must be able to read the log: cumulative counts, four buckets per line.
     #[test]
     fn the_log_counts_up() {
         let log = log_text(&config(), 40, &recording(4));

@@ -11,18 +11,18 @@ use crate::{Completion, Device, Request};
 #[derive(Debug, Clone)]
 pub(crate) struct Below<D> {
     device: D,
-    /// The end of time if never.
+    /// `Nanos::MAX` if there is none.
     next: Nanos,
 }
 
 impl<D: Device> Below<D> {
-    /// Around `device`.
+    /// Wraps `device`.
     pub fn new(device: D) -> Self {
         let next = device.next_event().unwrap_or(Nanos::MAX);
         Self { device, next }
     }
 
-    /// Time of the device's next event; the end of time if there is none.
+    /// Time of the device's next event; `Nanos::MAX` if there is none.
     #[inline]
     pub fn next(&self) -> Nanos {
         self.next

@@ -1,8 +1,8 @@
-//! The texts of the profiles that ship.
+//! The texts of the built-in profiles.
 //!
 //! Invariant: every file of `devices/` is included (tested where files can be read).
 
-/// A profile by the name of its file.
+/// A profile, named by its file.
 macro_rules! profiles {
     ($($name:literal)*) => {
         &[$(($name, include_str!(concat!("../../../../devices/", $name, ".toml")))),*]

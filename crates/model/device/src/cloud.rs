@@ -41,13 +41,13 @@ pub struct CloudParameters {
     pub latency_median: Constant<Nanos>,
     /// Standard deviation of its logarithm.
     pub latency_sigma: Constant<f64>,
-    /// Share of requests that take `outlier_time` more.
+    /// Share of requests that take `outlier_time` longer.
     pub outlier_share: Constant<Share>,
-    /// The extra time.
+    /// Extra time of outliers.
     pub outlier_time: Constant<Nanos>,
 }
 
-/// A bucket, as the time at which it would be full (generic cell rate algorithm).
+/// A token bucket, represented by the time at which it would be full (generic cell rate algorithm).
 #[derive(Debug, Clone)]
 struct Bucket {
     nanos_each: f64,
@@ -155,7 +155,7 @@ mod tests {
             volume.advance(Nanos::from_secs(100), &mut done);
             done.last().unwrap().at.as_secs_f64()
         };
-        // Ten seconds' worth, less what is saved up.
+        // Ten seconds' worth, less the saved burst.
         let saved = p.operations_burst.value as f64 / p.operations.value.get() as f64;
         let ten = 10.0 - saved;
         let small = p.operations.value.get() * 10;
@@ -170,7 +170,7 @@ mod tests {
         let waits: Vec<f64> = (0..12).map(|_| bucket.take(0.0, 1.0)).collect();
         assert!(waits[..10].iter().all(|wait| *wait == 0.0), "{waits:?}");
         assert_eq!(&waits[10..], [1e6, 2e6]);
-        // After a second the burst is there again.
+        // After one second the burst is available again.
         assert_eq!(bucket.take(1e9, 10.0), 1e9);
     }
 }

@@ -1,8 +1,8 @@
-//! A constant of a model, and how it is known.
+//! A constant of a model with its source.
 
 use serde::{Deserialize, Serialize};
 
-/// How a constant is known.
+/// Provenance of a constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ConstantKind {
@@ -10,11 +10,11 @@ pub enum ConstantKind {
     Measured,
     /// Chosen so that the model reproduces a measured figure of the device.
     Fitted,
-    /// From the maker's datasheet.
+    /// From the vendor's datasheet.
     Datasheet,
     /// From a paper about the device or its class.
     Paper,
-    /// Chosen by us; free until measured.
+    /// Chosen by us, without a measurement.
     Assumed,
 }
 
@@ -24,14 +24,14 @@ pub enum ConstantKind {
 pub struct Constant<T> {
     /// The value, in the unit of its type.
     pub value: T,
-    /// How it is known.
+    /// Its provenance.
     pub kind: ConstantKind,
     /// Where from: author, year, section or page.
     pub source: String,
 }
 
 impl<T> Constant<T> {
-    /// A constant known from measurements on the device, from that source.
+    /// A constant from measurements on the device, described by `source`.
     #[must_use]
     pub fn measured(value: T, source: &str) -> Self {
         Self { value, kind: ConstantKind::Measured, source: source.to_owned() }

@@ -7,13 +7,13 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use units::Nanos;
 
-/// Events of type `E` by time. Those in order of time, most of a FIFO server's, cost O(1); others O(log n).
-/// Allocates only while it grows.
+/// A queue of events of type `E`, sorted by time. Events that arrive in time order, most of a FIFO server's,
+/// cost O(1); others O(log n). Allocates only while it grows.
 #[derive(Debug, Clone)]
 pub struct EventQueue<E> {
-    /// Events that came in order of time.
+    /// Events that arrived in time order.
     run: VecDeque<Entry<E>>,
-    /// The others.
+    /// All other events.
     heap: BinaryHeap<Entry<E>>,
     pushed: u64,
 }
@@ -21,7 +21,7 @@ pub struct EventQueue<E> {
 #[derive(Debug, Clone)]
 struct Entry<E> {
     at: u64,
-    /// Arrival order, among events of one time.
+    /// Sequence number of arrival, for events at the same time.
     order: u64,
     event: E,
 }
@@ -72,7 +72,7 @@ impl<E> EventQueue<E> {
         }
     }
 
-    /// Whether the first event is in `run`, and that event.
+    /// The first event, and whether it is in `run`.
     #[inline]
     fn first(&self) -> Option<(bool, &Entry<E>)> {
         match (self.run.front(), self.heap.peek()) {
@@ -128,7 +128,7 @@ impl<E> EventQueue<E> {
 pub struct Event(u64);
 
 impl Event {
-    /// `kind` happens to `of`.
+    /// An event of `kind` that concerns the object `of`.
     #[inline(always)]
     #[must_use]
     pub const fn new(kind: u32, of: u32) -> Self {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     proptest! {
-        /// Two events that change places are another run: figures would not be the same again.
+        /// Events at the same time must keep their order, or runs would not be reproducible.
         #[test]
         fn whatever_comes_leaves_by_time_then_by_order_of_arrival(
             steps in prop::collection::vec((0u64..30, 0u8..4), 1..300),

@@ -1,4 +1,4 @@
-//! Fault plans: what goes wrong with a device, when, and how often, parsed from TOML.
+//! Fault plans: which faults a device has, when, and how often; parsed from TOML.
 //!
 //! Invariants: an unknown key or an impossible fault is an error; nothing is drawn here.
 
@@ -15,16 +15,16 @@ const FAULTS_MAX: usize = 64;
 /// Longest time in a plan.
 const TIME_MAX: Nanos = Nanos::from_secs(7 * 24 * 3600);
 
-/// Why a text is no plan.
+/// Why a text is not a valid plan.
 #[derive(Debug, Error)]
 pub enum FaultPlanError {
-    /// Not TOML, an unknown key, or a wrong unit; the text points at the place.
+    /// Invalid TOML, an unknown key or a wrong unit; points at the position.
     #[error("{0}")]
     Syntax(#[from] toml::de::Error),
-    /// A fault that cannot be.
+    /// An impossible fault.
     #[error("fault {number}: {reason}")]
     Impossible {
-        /// Its place in the file, from 1 on; 0: the plan itself.
+        /// Its position in the file, from 1; 0 for the plan itself.
         number: usize,
         /// The reason, and what is allowed.
         reason: String,
@@ -50,7 +50,7 @@ struct File {
     fault: Vec<Fault>,
 }
 
-/// When a fault is active: always by default. Times are the device's since it was attached.
+/// When a fault is active; always by default. Times count from the attachment of the device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Window {
@@ -65,7 +65,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Whether `now` is in it, and then when it ends ([`Nanos::MAX`]: never).
+    /// If `now` is within it, its end ([`Nanos::MAX`]: never).
     #[must_use]
     pub fn end_at(&self, now: Nanos) -> Option<Nanos> {
         if now < self.at {
@@ -93,7 +93,7 @@ impl Window {
     }
 }
 
-/// Where a fault is; absent: everywhere.
+/// Address range of a fault; the whole device by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
@@ -103,7 +103,7 @@ pub struct Range {
     pub length: Bytes,
 }
 
-/// A kind of request, as plans name it.
+/// A kind of request, as named in plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Asked {
@@ -148,55 +148,54 @@ pub enum Fault {
         /// Share of them; absent: all.
         #[serde(default = "everything")]
         share: Share,
-        /// When.
+        /// Time window.
         #[serde(default)]
         when: Window,
-        /// Where.
+        /// Address range; the whole device by default.
         range: Option<Range>,
     },
     /// Nothing completes during the stall.
     Stall {
-        /// When; with `for`.
+        /// Time window; requires `for`.
         when: Window,
     },
     /// Requests take longer by a factor (fail-slow).
     Slow {
         /// The factor.
         factor: NonZeroU32,
-        /// When they end.
+        /// Time window; the requests complete at its end.
         #[serde(default)]
         when: Window,
     },
     /// Read-only from then on: writes and discards fail.
     ReadOnly {
-        /// When.
+        /// Start time.
         #[serde(default)]
         at: Nanos,
     },
-    /// The device holds less than its size: writes fail with "no space" beyond that, as on an overcommitted
-    /// volume.
+    /// The device holds less than its size: further writes fail with ENOSPC, as on an overcommitted volume.
     Full {
         /// Its real capacity.
         after: Bytes,
     },
     /// Writes are acknowledged and not done.
     LostWrite {
-        /// Share of them.
+        /// Share of writes.
         share: Share,
-        /// When.
+        /// Time window.
         #[serde(default)]
         when: Window,
-        /// Where.
+        /// Address range; the whole device by default.
         range: Option<Range>,
     },
     /// Writes leave a flipped bit.
     BitRot {
         /// Share of writes.
         share: Share,
-        /// When.
+        /// Time window.
         #[serde(default)]
         when: Window,
-        /// Where.
+        /// Address range; the whole device by default.
         range: Option<Range>,
     },
     /// Flushes are acknowledged and dropped: their data is still lost at a power cut.
@@ -204,15 +203,15 @@ pub enum Fault {
         /// Share of them; absent: all.
         #[serde(default = "everything")]
         share: Share,
-        /// When.
+        /// Time window.
         #[serde(default)]
         when: Window,
     },
     /// The power is cut: every later request fails, and only some unflushed writes remain.
     PowerCut {
-        /// When; or:
+        /// Time of the cut; alternative to `write`.
         at: Option<Nanos>,
-        /// at this write, counted from 1.
+        /// Number of the write at which power is cut, from 1.
         write: Option<u64>,
         /// Power-loss protection: only writes in flight are lost.
         #[serde(default)]
@@ -347,7 +346,7 @@ mod tests {
         FaultPlan::parse(text).unwrap_err().to_string()
     }
 
-    /// A plan that is half understood would test something else than was asked.
+    /// A misread plan would test other faults than requested.
     #[test]
     fn plans_are_read_whole_or_refused_with_what_is_allowed() {
         let text = "schema = 1\nseed = 7\n[[fault]]\nkind = \"error\"\nof = [\"read\"]\nshare = \"1%\"\n\

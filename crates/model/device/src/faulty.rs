@@ -1,9 +1,9 @@
 //! A device with faults: a plan delays the completions of another device and decides on its requests.
 //!
 //! Times and outcomes are separate, like models and data: [`Faulty`] is a device, live and in virtual time;
-//! [`FaultyDrive`] decides the outcome of each request, for whoever holds the data.
+//! [`FaultyDrive`] decides the outcome of each request for the owner of the data.
 //!
-//! Invariants: without a plan nothing changes; the same plan and the same requests in the same order meet the
+//! Invariants: without a plan nothing changes; the same plan and the same requests in the same order give the
 //! same faults.
 
 use rand::{RngExt, SeedableRng};
@@ -18,7 +18,7 @@ use crate::{Completion, Device, Operation, Request};
 #[derive(Debug, Clone)]
 pub struct Faulty<D> {
     device: D,
-    /// Delaying faults; the plan's time begins at `origin`.
+    /// Delaying faults; the plan's time starts at `origin`.
     faults: Vec<Fault>,
     origin: Nanos,
     held: EventQueue<Completion>,
@@ -44,7 +44,7 @@ impl<D: Device> Faulty<D> {
         self.faults.clear();
     }
 
-    /// When a completion of the device at `at`, after `took`, is delivered.
+    /// When a completion that the device gave at `at`, after `took`, is delivered.
     fn held_until(&self, at: Nanos, took: Nanos) -> Nanos {
         let mut until = at;
         for fault in &self.faults {
@@ -110,15 +110,15 @@ pub enum FaultError {
 /// Outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judgement {
-    /// Success.
+    /// The request succeeds.
     Right,
     /// It fails and changes nothing.
     Fails(FaultError),
-    /// It fails for lack of space if that much is stored already.
+    /// It fails with ENOSPC if that much is stored already.
     FailsBeyond(u64),
-    /// It is acknowledged, and not done.
+    /// It is acknowledged and not done.
     Lies,
-    /// It is done, but for one bit: a number to choose that by.
+    /// It is done with one flipped bit, chosen by this number.
     Rots(u64),
     /// The power is cut while it is in flight.
     PowerCut,
@@ -133,7 +133,7 @@ pub struct FaultyDrive {
 }
 
 impl FaultyDrive {
-    /// By `plan`, from its beginning on.
+    /// Starts `plan`.
     #[must_use]
     pub fn new(plan: FaultPlan) -> Self {
         let random = Xoshiro256PlusPlus::seed_from_u64(plan.seed.derive("faults", 0).0);
@@ -197,7 +197,8 @@ mod tests {
         requests.iter().map(|(now, request)| drive.judge(*now, request)).collect()
     }
 
-    /// The share of a fault is what a test of error handling is about.
+    /// A test of error handling depends on faults hitting the given share of the given requests, and no
+    /// others.
     #[test]
     fn faults_meet_their_share_of_what_they_name_and_nothing_else() {
         let text = "[[fault]]\nkind = \"error\"\nof = [\"write\"]\nshare = \"10%\"\n\
@@ -232,7 +233,7 @@ mod tests {
         assert_eq!(by_time, [right, gone, gone, gone, gone]);
     }
 
-    /// When a device of 10 us ends what is submitted at these times.
+    /// Completion times on a device of 10 us of requests submitted at these times.
     fn ended(faults: &str, submitted: [u64; 3]) -> [Nanos; 3] {
         let constant =
             |value| Constant { value, kind: ConstantKind::Assumed, source: String::new() };

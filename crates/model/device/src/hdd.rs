@@ -1,4 +1,4 @@
-//! A disk drive: one arm, a rotating platter, and a queue served nearest first.
+//! A hard disk: one arm, rotating platters, and a queue served in shortest-positioning-time order.
 //!
 //! # Model
 //! Positioning takes a seek of `seek_min + (seek_max - seek_min) * sqrt(distance / capacity)` and the
@@ -26,7 +26,7 @@ use crate::{Completion, Device, Operation, Request, Stage};
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HddParameters {
-    /// One turn.
+    /// One revolution.
     pub rotation_time: Constant<Nanos>,
     /// Shortest seek.
     pub seek_min: Constant<Nanos>,
@@ -36,7 +36,7 @@ pub struct HddParameters {
     pub transfer_time: Constant<Nanos>,
     /// Bytes of a track.
     pub track_size: Constant<Bytes>,
-    /// Requests that the drive chooses from; more wait outside.
+    /// Requests among which the drive chooses; more wait in the host.
     pub max_in_flight: Constant<u32>,
 }
 
@@ -51,7 +51,7 @@ pub struct Hdd {
     serving: Option<(Nanos, Request, Route)>,
     /// Requests without work on the platter.
     at_once: Pending,
-    /// Where the arm is: the end of the last request.
+    /// Position of the arm: the end of the last request.
     head: u64,
 }
 

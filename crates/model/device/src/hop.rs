@@ -33,7 +33,7 @@ pub struct HopParameters {
     pub round_trip: Constant<Nanos>,
     /// Mean of the exponential delay added to each way; zero for none.
     pub jitter: Constant<Nanos>,
-    /// Service a request at its path's server.
+    /// Service time of a request at the server of its path.
     pub serial_time: Constant<Nanos>,
     /// Paths, each with a server: virtual machines, connections, cores.
     pub paths: Constant<u32>,
@@ -45,7 +45,7 @@ pub struct HopParameters {
 enum Event {
     /// The request of this job reaches the device.
     Arrive(u32),
-    /// Its answer reaches the host.
+    /// Its response reaches the host.
     Return(u32),
 }
 

@@ -66,7 +66,7 @@ pub trait Device {
     /// Time of the next internal event; `None` if idle.
     fn next_event(&self) -> Option<Nanos>;
 
-    /// Whether its contents are lost with the power.
+    /// Whether its contents are lost in a power failure.
     fn forgets(&self) -> bool {
         false
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MissCause {
-    /// Reads find their unit busy more often than programming times explain.
+    /// Reads meet busy flash units more often than program times explain.
     BusyUnits,
     /// Duration and number of program and erase suspensions.
     Suspensions,
@@ -16,29 +16,29 @@ pub enum MissCause {
     Stalls,
     /// The drive slows its writes evenly once it is full.
     Metering,
-    /// Background pauses at any rate.
+    /// Pauses for background work at any rate.
     Pauses,
     /// Variation of acknowledgement times.
     Acknowledgement,
-    /// Every request is slower in some states, even the fastest.
+    /// All requests are slower in some drive states, even the fastest.
     States,
-    /// Choice and timing of collected blocks.
+    /// Selection and timing of garbage collection.
     Collection,
-    /// A limit that a provider sets.
+    /// A limit set by the provider.
     Limiter,
-    /// The host or the path of the source.
+    /// The source's host or I/O path.
     Host,
     /// Overhead of a virtual machine or its host.
     Hop,
     /// How a disk drive orders its requests.
     Scheduler,
-    /// Cost of forced writes.
+    /// Cost of FUA writes.
     Forced,
-    /// Two sources that cannot both be true of one drive.
+    /// Two sources contradict each other about one drive.
     Sources,
     /// A constant without a source for this drive.
     Assumed,
-    /// The figure lies where a curve is steep.
+    /// The figure is on a steep part of a curve.
     Steep,
     /// Another specimen of the drive does not show it.
     Specimen,

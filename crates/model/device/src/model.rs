@@ -27,11 +27,11 @@ pub enum Model {
     Hdd(Box<Hdd>),
     /// A cloud volume.
     Cloud(Box<Cloud>),
-    /// Known by measurements alone.
+    /// A device described by measurements.
     Flow(Box<Flow>),
     /// An array of devices.
     Raid(Box<Raid<Self>>),
-    /// A fast device before a slow one.
+    /// A fast device in front of a slow one.
     Cache(Box<Cache<Self>>),
     /// A device behind a fabric or a hypervisor.
     Hop(Box<Hop<Self>>),
@@ -53,7 +53,7 @@ impl Model {
             Parameters::Cloud(parameters) => Self::Cloud(Box::new(Cloud::new(parameters, seed))),
             Parameters::Flow(parameters) => Self::Flow(Box::new(Flow::new(parameters, seed))),
             Parameters::Raid(parameters, members) => {
-                // Drives of one make still differ in their random draws.
+                // Drives of one model still have different random draws.
                 let member = |(place, member): (usize, &Profile)| {
                     Self::new(member, condition, seed.derive("member", place as u64))
                 };
@@ -73,7 +73,7 @@ impl Model {
     }
 }
 
-/// The same call on any model.
+/// Dispatches a call to the variant's model.
 macro_rules! each {
     ($model:expr, $device:ident => $call:expr) => {
         match $model {

@@ -1,6 +1,6 @@
-//! Requests whose end is known: a queue of completions by time.
+//! Requests with a known completion time: a queue sorted by time.
 //!
-//! Invariant: each leaves once, in order of time.
+//! Invariant: each leaves once, in time order.
 
 use units::Nanos;
 
@@ -15,25 +15,25 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// A request ends so.
+    /// Adds a completion.
     #[inline]
     pub fn push(&mut self, completion: Completion) {
         let place = self.completions.put(completion);
         self.due.push(completion.at, place);
     }
 
-    /// Completes a request that has nothing to do here.
+    /// Completes a request without work immediately.
     pub fn at_once(&mut self, now: Nanos, id: u64) {
         self.push(Completion { id, at: now, stages: Stages::default() });
     }
 
-    /// When the first ends.
+    /// Time of the first completion.
     #[inline]
     pub fn next_time(&self) -> Option<Nanos> {
         self.due.next_time()
     }
 
-    /// Appends those that end by `now`; returns their number.
+    /// Appends the completions due by `now`; returns their number.
     #[inline]
     pub fn take_due(&mut self, now: Nanos, done: &mut Vec<Completion>) -> usize {
         let before = done.len();

@@ -36,7 +36,7 @@ pub enum Parameters {
     Hdd(Box<HddParameters>),
     /// `[cloud]`
     Cloud(Box<CloudParameters>),
-    /// `[flow]`: known by measurements alone.
+    /// `[flow]`: a device described by measurements.
     Flow(Box<FlowParameters>),
     /// `[raid]`, and its members.
     Raid(Box<RaidParameters>, Vec<Profile>),
@@ -47,7 +47,7 @@ pub enum Parameters {
 }
 
 impl Parameters {
-    /// The word for this kind of model.
+    /// Name of this kind of model.
     #[must_use]
     pub fn kind(&self) -> String {
         match self {
@@ -87,7 +87,7 @@ impl Parameters {
     }
 }
 
-/// A device that can be modelled.
+/// A profile: a device that can be modelled.
 #[derive(Debug, Clone)]
 pub struct Profile {
     /// Name in studies, after `model:`.
@@ -153,17 +153,17 @@ pub type Lookup<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 const SCHEMA: u32 = 1;
 /// Characters of a name that an error repeats.
 const NAME_SHOWN: usize = 100;
-/// Layers upon layers at most.
+/// Maximum nesting of layers.
 const DEPTH_MAX: u32 = 4;
 /// Maximum devices in all layers together.
 const DEVICES_MAX: u32 = 256;
-/// Maximum concurrent parts of a device: each takes memory in its model.
+/// Maximum number of concurrent parts of a device: each takes memory in its model.
 const PARTS_MAX: u64 = 65_536;
 /// Maximum requests in flight. NVMe allows 65,535 queues of 65,536 entries, but no device accepts as many.
 const IN_FLIGHT_MAX: u64 = 1 << 20;
 
 impl Profile {
-    /// The device for a single client thread, if measured separately.
+    /// The device as seen by a single client thread, if measured separately.
     #[must_use]
     pub fn of_one_thread(&self) -> Option<Self> {
         let Parameters::Flow(flow) = &self.parameters else { return None };
@@ -261,7 +261,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Checks that constants and published figures are possible; `parse` has done so.
+    /// Checks that constants and published figures are possible; `parse` has already done this.
     ///
     /// # Errors
     /// [`ProfileError::Impossible`] with the first reason.
@@ -311,7 +311,7 @@ impl Serialize for Profile {
     }
 }
 
-/// Returns a time that is too long; near the end of the clock nothing would end.
+/// Returns a time that is too long; near the end of the clock's range nothing would complete.
 fn endless(value: &toml::Value) -> Option<String> {
     const LONGEST: Nanos = Nanos::from_secs(86_400);
     match value {

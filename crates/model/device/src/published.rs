@@ -23,7 +23,7 @@ pub enum Published<T> {
     Band([T; 2]),
     /// The value with its own tolerance.
     Both(ValueAndBand<T>),
-    /// This or more: a word such as "drops significantly".
+    /// A lower bound, for words such as "drops significantly".
     AtLeast(LowerEnd<T>),
 }
 
@@ -92,7 +92,7 @@ pub enum Evidence {
     /// A constant was chosen with it, or with another figure of the same quantity. The default.
     #[default]
     Fitted,
-    /// It follows from constants by arithmetic: two guests are twice one.
+    /// Follows from constants by arithmetic: two guests are twice one.
     Constructed,
     /// It repeats another figure: in another profile, or as mean and rate of one closed loop.
     Duplicate,
@@ -112,7 +112,7 @@ pub struct KeyLists<K: Ord>(BTreeMap<K, Vec<String>>);
 
 /// Roles of the figures.
 pub type EvidenceLists = KeyLists<Evidence>;
-/// Why figures are missed.
+/// Why figures are missed, by cause.
 pub type MissLists = KeyLists<MissCause>;
 
 impl<K: Ord> Default for KeyLists<K> {
@@ -122,7 +122,7 @@ impl<K: Ord> Default for KeyLists<K> {
 }
 
 impl<K: Ord + Copy> KeyLists<K> {
-    /// All these keys under one label.
+    /// All these keys in one list.
     #[must_use]
     pub fn all(what: K, keys: &[&str]) -> Self {
         Self(BTreeMap::from([(what, keys.iter().map(|&key| key.to_owned()).collect())]))
@@ -140,7 +140,7 @@ impl<K: Ord + Copy> KeyLists<K> {
         self.0.iter().find(named).map(|(what, _)| *what)
     }
 
-    /// Checks the lists against these keys of figures: none without a figure, none named twice.
+    /// Checks that each listed key has a figure and is listed once.
     fn wrong(&self, figures: &[&str]) -> Option<String> {
         let mut seen: Vec<&str> = Vec::new();
         for key in self.keys() {
@@ -167,7 +167,7 @@ pub struct PublishedFigure {
     pub is: Published<f64>,
     /// Its role.
     pub evidence: Evidence,
-    /// Why the model misses it, where it was seen to.
+    /// Cause of a known miss.
     pub missed: Option<MissCause>,
 }
 
@@ -200,30 +200,32 @@ pub struct Acceptance {
     pub host: String,
     /// Submitting threads.
     pub threads: u32,
-    /// Operations in flight, a thread.
+    /// Requests in flight, per thread.
     pub queue_depth: u32,
-    /// Bytes an operation, aligned.
+    /// Bytes per operation; a multiple of 512.
     pub block_size: Bytes,
     /// Share of reads.
     pub read_share: Share,
     /// Order of offsets.
     #[serde(default)]
     pub pattern: JobPattern,
-    /// State before it.
+    /// Drive state at the start.
     #[serde(default)]
     pub condition: Condition,
-    /// Operations per second by a schedule, `queue_depth` then the most in flight; absent: a closed loop.
+    /// Operations per second in an open loop, with `queue_depth` as the maximum in flight; if absent, a
+    /// closed loop.
     pub rate: Option<Rate>,
-    /// Whether the schedule has even gaps; absent: exponential ones.
+    /// Whether gaps are constant; exponential by default.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub evenly: bool,
     /// Whether the source's tool counts latencies from submission, not from the intended start: waiting while
     /// `queue_depth` are in flight is then excluded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_submission: bool,
-    /// Random 4 KiB writes per second that continue next to it and are not counted.
+    /// Random 4 KiB writes per second of background load, not counted in the results.
     pub beside_writes: Option<Rate>,
-    /// This many of them are in flight at most, a thread; without `beside_writes` always.
+    /// Maximum number of them in flight, per thread; without `beside_writes`, this number is always in
+    /// flight.
     pub beside_depth: Option<u32>,
     /// Share of reads of the background load, whose rate is then that of its writes.
     pub beside_reads: Option<Share>,
@@ -231,7 +233,7 @@ pub struct Acceptance {
     pub beside_threads: Option<u32>,
     /// Durability of writes; absent: none.
     pub durable: Option<Durable>,
-    /// Operations per second, flushes not counted.
+    /// Operations per second, without flushes.
     pub iops: Option<Published<f64>>,
     /// Bytes per second, in MB (10^6).
     pub bandwidth_mb: Option<Published<f64>>,
@@ -249,19 +251,19 @@ pub struct Acceptance {
     pub latency_p99_999: Option<Published<Nanos>>,
     /// Mean response time of the reads of a mix.
     pub read_latency_mean: Option<Published<Nanos>>,
-    /// Their median.
+    /// p50 of reads.
     pub read_latency_p50: Option<Published<Nanos>>,
-    /// Their 99th percentile.
+    /// p99 of reads.
     pub read_latency_p99: Option<Published<Nanos>>,
-    /// Their 99.9th percentile.
+    /// p99.9 of reads.
     pub read_latency_p99_9: Option<Published<Nanos>>,
     /// Mean response time of the writes of a mix.
     pub write_latency_mean: Option<Published<Nanos>>,
-    /// Their median.
+    /// p50 of writes.
     pub write_latency_p50: Option<Published<Nanos>>,
-    /// Their 99th percentile.
+    /// p99 of writes.
     pub write_latency_p99: Option<Published<Nanos>>,
-    /// Their 99.9th percentile.
+    /// p99.9 of writes.
     pub write_latency_p99_9: Option<Published<Nanos>>,
     /// Roles of these figures.
     #[serde(default)]
@@ -304,7 +306,7 @@ impl Acceptance {
         all.into_iter().filter_map(made).collect()
     }
 
-    /// Why it cannot be compared.
+    /// Returns why the job cannot be compared.
     pub(crate) fn impossible(&self, capacity: Bytes) -> Option<String> {
         let published = self.published();
         let (beside, others) = (self.beside_depth.unwrap_or(1), self.beside_threads.unwrap_or(1));
@@ -358,7 +360,7 @@ impl Acceptance {
     }
 }
 
-/// Checks a list of figures.
+/// Reports an error of a list of figures.
 fn wrong_list(name: &str, wrong: Option<String>) -> (bool, String) {
     (wrong.is_some(), format!("has {name} that {}", wrong.unwrap_or_default()))
 }
@@ -377,8 +379,8 @@ pub enum PhenomenonKind {
     MixP99Hump,
     /// IOPS at 10 % reads over the lowest IOPS.
     MixEndRise,
-    /// Growth of mean latency from depth 1 to 95 % of the highest IOPS, percent; random 4 KiB reads, depth
-    /// raised by threads, fio on ext4.
+    /// Growth of mean latency from depth 1 to 95 % of the highest IOPS, percent; random 4 KiB reads, one per
+    /// thread, fio on ext4.
     LatencyGrowth95,
     /// Lowest over highest throughput at depth 64 over strides of 4 KiB to 64 KiB.
     WorstStride,
@@ -388,17 +390,17 @@ pub enum PhenomenonKind {
     SteadyRandomWrites,
     /// Sequential 128 KiB write IOPS in steady state divided by those of the fresh drive.
     SteadySequentialWrites,
-    /// A drive that was filled sequentially is overwritten at random, 4 KiB, 512 in flight: seconds until
-    /// the rate of a minute is below two thirds of the first.
+    /// Random 4 KiB overwrites of a sequentially filled drive, 512 in flight: seconds until the rate of a
+    /// minute is below two thirds of the first.
     CliffTime,
-    /// The same: lowest rate of a minute, operations per second.
+    /// As `CliffTime`: lowest rate of a minute, operations per second.
     CliffDip,
-    /// The same: highest rate of a minute after that.
+    /// As `CliffTime`: highest rate of a minute after the lowest one.
     CliffHump,
-    /// The same: seconds until then.
+    /// As `CliffTime`: seconds until that highest rate.
     CliffHumpTime,
-    /// An erased drive is written at random so: seconds until the rate of a minute is below two thirds of
-    /// the first.
+    /// Random 4 KiB writes to an erased drive: seconds until the rate of a minute is below two thirds of the
+    /// first.
     FreshCliffTime,
 }
 
@@ -408,14 +410,14 @@ pub enum PhenomenonKind {
 pub struct Phenomenon {
     /// Its kind.
     pub kind: PhenomenonKind,
-    /// The number.
+    /// The published value.
     pub is: Published<f64>,
     /// Its role.
     #[serde(default)]
     pub evidence: Evidence,
-    /// Why the model misses it, where it was seen to.
+    /// Cause of a known miss.
     pub missed: Option<MissCause>,
-    /// Where it was seen.
+    /// Source of the value.
     pub source: String,
 }
 
@@ -429,7 +431,7 @@ impl Phenomenon {
 }
 
 impl Published<f64> {
-    /// Whether its numbers are some: a value and a lower end above 0, the rest from 0 on.
+    /// Whether its numbers are valid: a value and a lower end above 0, others from 0 on.
     fn is_sound(&self) -> bool {
         let above = |value: f64| value.is_finite() && value >= f64::MIN_POSITIVE;
         let from = |value: f64| value.is_finite() && value >= 0.0;

@@ -27,11 +27,11 @@ use crate::{CHUNK, Completion, Device, EventQueue, Operation, Request, Stage};
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RaidParameters {
-    /// 0, 1 or 5.
+    /// RAID level: 0, 1 or 5.
     pub level: Constant<u32>,
     /// Names of the members, or profile files.
     pub devices: Vec<String>,
-    /// Bytes on one member before the next.
+    /// Chunk size: bytes on one member before the next.
     pub chunk: Constant<Bytes>,
     /// Service time of a request before members are used.
     pub request_time: Constant<Nanos>,
@@ -45,9 +45,9 @@ pub struct RaidParameters {
 struct Job {
     request: Request,
     path: Route,
-    /// Members' operations still to finish in this phase.
+    /// Members' operations left in this phase.
     left: u32,
-    /// The reads of a partial stripe are under way.
+    /// The reads of a partial stripe are in flight.
     reading: bool,
 }
 
@@ -57,7 +57,7 @@ enum Event {
     Start(u32),
     /// Its parity is computed.
     Computed(u32),
-    /// It has nothing to do on any member.
+    /// It has no work on any member.
     Empty(u32),
 }
 
@@ -90,7 +90,7 @@ struct Row {
     number: u64,
     /// Member that holds the row's parity.
     parity: usize,
-    /// Its pieces, by their places in the list of all.
+    /// Its pieces, as indices into the list of all.
     pieces: Range<usize>,
 }
 
@@ -109,8 +109,8 @@ impl Rows {
 
     fn add(&mut self, (number, parity): (u64, usize), piece: Piece) {
         let place = self.pieces.len();
-        // md works by stripes of 4 KiB: the end of one chunk and the beginning of the next have no stripe in
-        // common where they do not overlap, and are two small writes.
+        // md works in stripes of 4 KiB: the end of one chunk and the start of the next have no stripe in
+        // common unless they overlap, and are two small writes.
         let overlaps = |row: &&mut Row| {
             row.number == number
                 && self.pieces[row.pieces.clone()]
@@ -142,9 +142,9 @@ fn span(pieces: &[Piece]) -> (u64, u64) {
 #[derive(Debug, Clone)]
 struct Members<D> {
     all: Vec<D>,
-    /// `[member]`: its last known next event; the end of time if none.
+    /// `[member]`: its last known next event; `Nanos::MAX` if none.
     next: Vec<Nanos>,
-    /// The first of those; of equal times the first member's.
+    /// The earliest of those, with the member; the first member of several.
     first: (Nanos, usize),
 }
 
@@ -192,7 +192,7 @@ pub struct Raid<D> {
     level: u32,
     chunk: u64,
     request_time: Nanos,
-    /// Through the controller, nanoseconds a byte.
+    /// Controller time, nanoseconds per byte.
     byte_nanos: f64,
     xor_time: Nanos,
     members: Members<D>,
@@ -316,8 +316,8 @@ impl<D: Device> Raid<D> {
             }
             let (offset, length) = (row.number * chunk + low, (high - low) as u32);
             let read = |member: usize| Part { member, operation, offset, length };
-            // Reads of either way: the old data and the old parity, or all that is not written; of a chunk
-            // that is written in part that is its rest.
+            // Reads of either method: the old data and the old parity (read-modify-write), or everything that
+            // is not written (reconstruct-write), which includes the rest of a partly written chunk.
             let partly = || pieces.iter().filter(|piece| !whole(piece));
             let untouched = data - pieces.len() + partly().count();
             if pieces.len() + 1 < untouched {
@@ -424,7 +424,7 @@ impl<D: Device> Raid<D> {
 }
 
 impl<D: Device> Device for Raid<D> {
-    /// A mirror keeps data while one of its members does.
+    /// A mirror keeps data if one of its members does.
     fn forgets(&self) -> bool {
         match self.level {
             1 => self.members.all.iter().all(Device::forgets),
@@ -515,8 +515,8 @@ mod tests {
         done[0].at.get() / 1000
     }
 
-    /// Three members: the other data is read (one read, fewer than data and parity), then data and parity
-    /// are written, and only those two members work.
+    /// Three members: a small write reads the other data (one read, fewer than data and parity) and then
+    /// writes data and parity on two members; a full-stripe write reads nothing.
     #[test]
     fn a_small_write_reads_first_and_a_full_stripe_does_not() {
         assert_eq!(takes(&mut array(5, 3), Operation::Write, 0, 4096), 10 + 1 + 10);
@@ -524,8 +524,8 @@ mod tests {
         assert_eq!(takes(&mut array(5, 3), Operation::Read, 0, 4096), 10);
     }
 
-    /// Reads of md go through in their submitters, side by side; stripes are written by one thread. What
-    /// passes a controller shares its bandwidth.
+    /// Reads pass md in their submitters, in parallel; stripes are written by one thread. Requests through a
+    /// controller share its bandwidth.
     #[test]
     fn reads_do_not_wait_for_each_other_before_the_members() {
         let ends = |mut raid: Raid<Ram>, operation: Operation| {
@@ -551,7 +551,7 @@ mod tests {
         assert!(written >= Some(3 * 5 + 10 + 1 + 10), "{written:?}");
     }
 
-    /// Both ends of a write that crosses from one chunk into the next are 4 KiB, not the chunks between.
+    /// A write across two chunks must transfer 4 KiB of each, not whole chunks.
     #[test]
     fn a_write_across_chunks_of_a_row_moves_what_it_writes() {
         let mut array = array(5, 3);
@@ -562,7 +562,7 @@ mod tests {
         assert_eq!(bytes(&array), 16_384, "data and parity of each");
     }
 
-    /// A chunk that is written in part must be read as well where parity is reconstructed.
+    /// The unwritten rest of a chunk must be read for a reconstruct-write.
     #[test]
     fn reads_of_both_ways_are_counted_in_full() {
         let mut array = array(5, 6);
@@ -570,7 +570,7 @@ mod tests {
         assert_eq!(array.parts.len(), 3, "two of old data and one of parity, against four");
     }
 
-    /// With many members old data and old parity are fewer reads than all the other data.
+    /// With many members, read-modify-write needs fewer reads than a reconstruct-write.
     #[test]
     fn md_chooses_the_fewer_reads() {
         let reads = |members| {
@@ -584,7 +584,7 @@ mod tests {
         assert!(parts.iter().all(|part| part.member != array(5, 4).place(0).0));
     }
 
-    /// Left-symmetric: parity moves down one member a row, data starts after it.
+    /// md's left-symmetric layout: parity moves down one member per row, data starts after it.
     #[test]
     fn the_layout_is_mds() {
         let array = array(5, 3);

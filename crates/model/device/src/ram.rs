@@ -7,7 +7,7 @@
 //! # Source
 //! The constants' sources are in the profile.
 //!
-//! Invariant: reads and writes are alike.
+//! Invariant: reads and writes take the same time.
 
 use serde::{Deserialize, Serialize};
 use units::Nanos;
@@ -20,11 +20,11 @@ use crate::{Completion, Device, Operation, Request, Stage, Stages};
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RamParameters {
-    /// Shared service a request.
+    /// Service time per request at the shared server.
     pub serial_time: Constant<Nanos>,
-    /// Shared service for each started 4 KiB.
+    /// Service time per started 4 KiB at the shared server.
     pub copy_time: Constant<Nanos>,
-    /// Latency that no other request waits for.
+    /// Latency without queueing.
     pub fixed_time: Constant<Nanos>,
 }
 
@@ -58,7 +58,7 @@ impl Device for Ram {
     }
 
     fn submit(&mut self, now: Nanos, request: Request) {
-        // Memory is lost at a power cut, so there is nothing to flush.
+        // Memory is lost in a power failure, so there is nothing to flush.
         if request.operation == Operation::Flush {
             return self.done.at_once(now, request.id);
         }

@@ -10,11 +10,11 @@ use crate::CHUNK;
 /// Operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// From the device.
+    /// Reads from the device.
     Read,
-    /// To the device.
+    /// Writes to the device.
     Write,
-    /// Everything that was acknowledged before is on the medium when it ends. No offset, no length.
+    /// Makes everything acknowledged before durable. No offset, no length.
     Flush,
     /// Discards the contents.
     Discard,
@@ -37,14 +37,14 @@ pub struct Request {
     pub id: u64,
     /// The operation.
     pub operation: Operation,
-    /// Force unit access: a write is on the medium when it ends.
+    /// Force unit access: the write is durable when it completes.
     pub fua: bool,
     /// First byte.
     pub offset: u64,
     /// Bytes, at least 1; 0 for a flush.
     pub length: u32,
-    /// Host queue of the request. Drives that take in a limited number serve the queues in turn; a single
-    /// queue is arrival order.
+    /// Host queue of the request. Drives that fetch a limited number serve the queues in turn; with a single
+    /// queue, in arrival order.
     pub queue: u16,
 }
 
@@ -55,7 +55,7 @@ impl Request {
         Self { id, operation: Operation::Read, fua: false, offset, length, queue: 0 }
     }
 
-    /// A write that may stay in a cache.
+    /// A write that may stay in a volatile cache.
     #[must_use]
     pub const fn write(id: u64, offset: u64, length: u32) -> Self {
         Self { id, operation: Operation::Write, fua: false, offset, length, queue: 0 }
@@ -67,19 +67,19 @@ impl Request {
         Self { id, operation: Operation::Flush, fua: false, offset: 0, length: 0, queue: 0 }
     }
 
-    /// The same in another queue.
+    /// The request in another queue.
     #[must_use]
     pub const fn by(self, queue: u16) -> Self {
         Self { queue, ..self }
     }
 
-    /// The same with another ID.
+    /// The request with another ID.
     #[must_use]
     pub(crate) const fn named(self, id: u64) -> Self {
         Self { id, ..self }
     }
 
-    /// Number of 4 KiB chunks that it touches; 0 for a flush.
+    /// Number of 4 KiB chunks in its range; 0 for a flush.
     pub(crate) fn chunks(&self) -> u64 {
         if self.length == 0 {
             return 0;
@@ -87,7 +87,7 @@ impl Request {
         (self.offset + u64::from(self.length) - 1) / CHUNK - self.offset / CHUNK + 1
     }
 
-    /// Number of 4 KiB chunks whose data it carries.
+    /// Number of 4 KiB chunks of data that it transfers.
     pub(crate) fn carried(&self) -> u64 {
         match self.operation {
             Operation::Read | Operation::Write => self.chunks(),
@@ -96,7 +96,7 @@ impl Request {
     }
 }
 
-/// A stage of a request's time.
+/// A stage of a request's latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Waiting for a busy internal server.
@@ -109,7 +109,7 @@ pub enum Stage {
     Transfer,
     /// A network or a hypervisor, both ways.
     Hop,
-    /// A cache: looking up, or waiting for it to be written back.
+    /// Cache lookup, or waiting for write-back.
     Cache,
 }
 
@@ -123,7 +123,7 @@ impl Stage {
     pub const COUNT: usize = 6;
 }
 
-/// Time by stage: the total, and each stage except the queue, which is the rest.
+/// Latency by stage: the total, and each stage except queueing, which is the rest.
 ///
 /// Parts are 32-bit numbers, to keep simulated completions small: a stage above 4.29 s is cut off there, and
 /// the rest counts as queueing.
@@ -181,7 +181,7 @@ impl Route {
         Self { began: now, at: now, parts: [0; Stage::COUNT - 1] }
     }
 
-    /// Adds time in `stage` until `until`; nothing if that has passed.
+    /// Adds time in `stage` until `until`; nothing if that is in the past.
     #[inline(always)]
     pub fn until(&mut self, stage: Stage, until: Nanos) {
         if stage as usize > 0 {
@@ -199,7 +199,7 @@ impl Route {
         self.until(stage, end);
     }
 
-    /// It was with a device below until `completion`, since that was submitted.
+    /// It was in the lower device from its submission until `completion`.
     #[inline]
     pub fn below(&mut self, completion: &Completion) {
         for (part, below) in self.parts.iter_mut().zip(completion.stages.parts) {
@@ -208,7 +208,7 @@ impl Route {
         self.at = completion.at;
     }
 
-    /// The end of the request `id`.
+    /// The completion of request `id`.
     #[inline]
     pub const fn done(&self, id: u64) -> Completion {
         let stages = Stages { whole: self.at.since(self.began), parts: self.parts };
@@ -219,16 +219,16 @@ impl Route {
 /// A finished request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// The request's name.
+    /// ID of the request.
     pub id: u64,
     /// When it finished.
     pub at: Nanos,
-    /// Where its time went; they sum to the time since it was submitted.
+    /// Latency by stage; the stages sum to the time since submission.
     pub stages: Stages,
 }
 
 impl Completion {
-    /// The same, delayed until then; the extra time is queueing.
+    /// The completion delayed until then; the extra time is queueing.
     #[must_use]
     pub(crate) fn held_until(mut self, until: Nanos) -> Self {
         self.stages.whole += until.since(self.at);

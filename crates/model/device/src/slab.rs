@@ -1,8 +1,8 @@
 //! Numbered slots for requests in flight, reused when free.
 //!
-//! Invariant: a number identifies one thing at a time.
+//! Invariant: a number identifies one request at a time.
 
-/// Places for `T`.
+/// A pool of numbered slots.
 #[derive(Debug, Clone)]
 pub(crate) struct Slab<T> {
     places: Vec<T>,
@@ -35,7 +35,7 @@ impl<T: Copy> Slab<T> {
         self.places[place as usize]
     }
 
-    /// The same, mutable.
+    /// Mutable access to a slot.
     pub fn at(&mut self, place: u32) -> &mut T {
         &mut self.places[place as usize]
     }

@@ -6,13 +6,13 @@
 //! one of the same request `serial_time_more` or `serial_time_write_more`, then `media_time` at the channel
 //! of its address (4 KiB stripe, so accesses to one chunk serialise), then `fixed_time`. Every `stall_period`
 //! the serial server stops for `stall_time` plus an exponential time with mean `stall_time_more`. The serial
-//! server is first and FIFO, so later stages also serve in arrival order and finish times are exact when
+//! server is first and FIFO, so later stages also serve in arrival order and completion times are exact when
 //! computed at submission, without intermediate events.
 //!
 //! # Source
 //! Kan Wu, PhD thesis ch. 3 and "Towards an Unwritten Contract of Intel Optane SSD", HotStorage 2019
-//! (channels, stripe, misalignment, read and write alike); Ren and Trivedi, CHEOPS 2023, raw fio data (rates,
-//! tails). Constants with their own sources are in the profiles.
+//! (channels, stripe, misalignment, reads and writes alike); Ren and Trivedi, CHEOPS 2023, raw fio data
+//! (rates, tails). Constants with their own sources are in the profiles.
 //!
 //! Invariant: no garbage collection, so the state does not depend on earlier writes.
 
@@ -34,26 +34,26 @@ pub struct XPointParameters {
     pub serial_time: Constant<Nanos>,
     /// Serial service per started 4 KiB of a write.
     pub serial_time_write: Constant<Nanos>,
-    /// Serial service per further 4 KiB of a read that is longer.
+    /// Service time at the serial server for each further 4 KiB of a read.
     pub serial_time_more: Constant<Nanos>,
-    /// The same for writes.
+    /// Service time at the serial server for each further 4 KiB of a write.
     pub serial_time_write_more: Constant<Nanos>,
     /// Service per chunk at its channel.
     pub media_time: Constant<Nanos>,
     /// Channels that 4 KiB chunks stripe over.
     pub channels: Constant<u32>,
-    /// Latency that no other request waits for.
+    /// Latency without queueing.
     pub fixed_time: Constant<Nanos>,
     /// Time between stalls.
     pub stall_period: Constant<Nanos>,
-    /// Least length of a stall.
+    /// Minimum length of a stall.
     pub stall_time: Constant<Nanos>,
     /// Mean extra stall time (exponential); absent: zero.
     pub stall_time_more: Option<Constant<Nanos>>,
 }
 
 impl XPointParameters {
-    /// Why no device can stall so.
+    /// Returns why these stalls are impossible.
     pub(crate) fn impossible(&self) -> Option<String> {
         if self.stall_period.value < Nanos::from_micros(10) {
             return Some("`stall_period` must be at least 10us".into());
@@ -68,7 +68,7 @@ impl XPointParameters {
 /// A 3D XPoint device.
 #[derive(Debug, Clone)]
 pub struct XPoint {
-    /// Of reads and of writes.
+    /// Of reads and of writes, nanoseconds.
     serial_time: [Nanos; 2],
     serial_time_more: [Nanos; 2],
     media_time: Nanos,
@@ -124,7 +124,7 @@ impl XPoint {
         if self.stall_more > Nanos::ZERO {
             let draw: f64 = Exp1.sample(&mut self.random);
             let more = Nanos((draw * self.stall_more.get() as f64) as u64);
-            // Stalls do not overlap, and something is served between them.
+            // Stalls do not overlap, and requests are served between them.
             let most = Nanos(self.stall_period.get() / 4 * 3).max(self.stall_least);
             self.stall_time = (self.stall_least + more).min(most);
         }
@@ -162,7 +162,7 @@ impl Device for XPoint {
         let direction = usize::from(request.operation != Operation::Read);
         let mut serial_time = self.serial_time[direction];
         let first = request.offset / CHUNK;
-        // The chunk that ends last is the one that the request waits for: when, and the serial service until
+        // The request waits for the last chunk: its end, and the service time of the serial server until
         // then.
         let (mut last_end, mut served, mut serial) = (now, Nanos::ZERO, Nanos::ZERO);
         for chunk in first..first + request.carried() {
@@ -255,7 +255,7 @@ mod tests {
         let stall = 5_000_000;
         assert_eq!(finish_times(&mut device(), &[(stall - 700, 0, 4096)]), [stall + 35_000]);
         assert_eq!(finish_times(&mut device(), &[(stall + 10_000, 0, 4096)]), [stall + 35_700]);
-        // An idle device does not pay for stalls that are over.
+        // An idle device does not pay for stalls in the past.
         assert_eq!(finish_times(&mut device(), &[(stall * 3 + 40_000, 0, 4096)]), [15_045_700]);
     }
 }

@@ -1,5 +1,5 @@
-//! What holds for every device model that ships: requests are conserved, time goes forward, nothing
-//! finishes before its service time, admission is limited, the same seed gives the same completions.
+//! Invariants of every built-in device model: requests are conserved, time does not go back, nothing finishes
+//! before its service time, admission is limited, the same seed gives the same completions.
 
 use crosspoint_device::{
     BUILT_IN, Completion, Condition, Device, Model, Operation, Parameters, Profile, Request, Stage,
@@ -23,14 +23,14 @@ fn profile(name: &str) -> Profile {
     profiles().into_iter().find(|profile| profile.name == name).expect("it ships")
 }
 
-/// The least time that any request can take, from the constants.
+/// The minimum latency of any request, from the constants.
 fn floor(profile: &Profile, operation: Operation) -> Nanos {
     if !matches!(operation, Operation::Read | Operation::Write) {
         return Nanos::ZERO;
     }
     match (&profile.parameters, operation) {
         (Parameters::XPoint(p), _) => p.serial_time.value + p.media_time.value + p.fixed_time.value,
-        // Half the mean is the least that the spread of a flash read allows.
+        // The spread of a flash read is limited to half the mean.
         (Parameters::Nand(p), Operation::Read) => {
             p.front_time.value + p.controller_time.value + Nanos(p.read_time.value.get() / 2)
         }
@@ -51,7 +51,7 @@ fn floor(profile: &Profile, operation: Operation) -> Nanos {
     }
 }
 
-/// `(gap to the one before in ns, 4 KiB block, length in 512 B, what)`; what is one of [`WHAT`].
+/// `(gap to the previous one in ns, 4 KiB block, length in 512 B, index into WHAT)`.
 type Arrival = (u64, u64, u32, usize);
 
 /// Operations, and whether they are forced to the medium.
@@ -92,7 +92,7 @@ fn drive(profile: &Profile, arrivals: &[Arrival]) -> (Vec<Request>, Vec<Nanos>, 
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
-    /// A lost request hangs a study; an early one is a rate that no device gives.
+    /// A lost request would hang a study; an early one would give a rate that no device reaches.
     #[test]
     fn requests_are_conserved_and_never_early(
         profile in 0usize..100,
@@ -112,7 +112,7 @@ proptest! {
             last = completion.at;
             let took = completion.at.since(submitted[id]);
             prop_assert!(took >= floor(profile, requests[id].operation), "before its service time");
-            // A waterfall whose parts do not add up explains nothing.
+            // The stages must sum to the latency.
             prop_assert_eq!(completion.stages.total(), took, "{} {:?}", profile.name, requests[id]);
         }
         let (_, _, again) = drive(profile, &arrivals);
@@ -126,8 +126,8 @@ fn admission_is_limited() {
     let profile = profile("intel-s3510");
     let burst: Vec<Arrival> = (0..200).map(|block| (0, block * 7, 8, READ)).collect();
     let (_, _, done) = drive(&profile, &burst);
-    // The serial link serves one every 19 us; whoever waited outside still came in order of arrival
-    // within the reach of the 32 that were inside.
+    // The serial link serves one every 19 us; those that waited in the host complete in arrival order, up to
+    // the 32 that were inside.
     for (place, completion) in done.iter().enumerate() {
         assert!((completion.id as usize) < place + 32 + 1, "{place} served {}", completion.id);
     }
@@ -163,7 +163,7 @@ fn a_single_server_waits_as_m_d_1() {
     assert!((mean / exact - 1.0).abs() < 0.01, "waited {mean:.1} ns, M/D/1 {exact:.1} ns");
 }
 
-/// Six virtual machines share what one cannot use: the claim of the ICPADS 2018 study.
+/// Six virtual machines together use what a single one cannot: a claim of the ICPADS 2018 study.
 #[test]
 fn several_paths_use_what_one_can_not() {
     let most = |name: &str| {
@@ -177,7 +177,7 @@ fn several_paths_use_what_one_can_not() {
     assert!(six > 500e3, "six: {six:.0}");
 }
 
-/// What is measured of an array of three: small writes cost reads, and the drives' own limits.
+/// An array of three must show the cost of small writes and the drives' own limits.
 #[test]
 fn a_raid_5_of_three_writes_slower_than_it_reads() {
     let profile = profile("raid5-3x-s3520");
@@ -192,7 +192,7 @@ fn a_raid_5_of_three_writes_slower_than_it_reads() {
 }
 
 /// The formula of the ICPADS 2018 study for a file cache: mean latency is `t_io * (1 - H) + t_load * H`.
-/// Reads over twice the cache hit half the time.
+/// Reads over twice the cache size hit half the time.
 #[test]
 fn a_page_cache_answers_as_its_hit_ratio_says() {
     let profile = profile("page-cache-over-s3510");
@@ -215,7 +215,7 @@ fn a_page_cache_answers_as_its_hit_ratio_says() {
         }
         let took = done.remove(0).at.since(now).as_secs_f64() * 1e6;
         done.clear();
-        // After it filled up.
+        // After the cache has filled.
         if id >= 10_000 {
             if took < 5.0 { hits.push(took) } else { misses.push(took) }
         }
@@ -227,7 +227,7 @@ fn a_page_cache_answers_as_its_hit_ratio_says() {
     assert!((40.0..55.0).contains(&mean(&misses)), "t_io {} us", mean(&misses));
 }
 
-/// Where the time of one 4 KiB operation on an idle device goes is known from the constants: nothing waits.
+/// On an idle device the stages of a 4 KiB request must equal the constants: there is no queueing.
 #[test]
 fn stages_of_a_lone_request_are_its_constants() {
     let lone = |name: &str, request: Request| {
@@ -253,7 +253,7 @@ fn stages_of_a_lone_request_are_its_constants() {
     assert_eq!(stages.of(Stage::Queue), Nanos::ZERO);
     let forced = lone("samsung-970-pro", Request { fua: true, ..write });
     let program = p.flush_program_time.expect("it is known").value;
-    // Its acknowledgement continues next to the first program.
+    // Its acknowledgement overlaps with the first program.
     let beside = program * 2 - forced.of(Stage::Media);
     assert!(beside <= p.write_ack_time.value + p.link_time.value, "{beside}");
     let Parameters::Hop(p, _) = profile("p4800x-over-nvmeof-rdma").parameters else {
@@ -268,7 +268,7 @@ fn stages_of_a_lone_request_are_its_constants() {
     assert_eq!(lone("page-cache-over-s3510", write).of(Stage::Cache), p.lookup_time.value);
 }
 
-/// A flush has nothing to do after a forced write, and all to do after another.
+/// A flush must be free after a FUA write and pay for everything after an ordinary one.
 #[test]
 fn a_flush_pays_for_what_is_not_durable_yet() {
     let after = |fua: bool| {
@@ -284,7 +284,7 @@ fn a_flush_pays_for_what_is_not_durable_yet() {
     assert!(after(false) > Nanos::from_millis(2), "{}", after(false));
 }
 
-/// What an earlier flush is still writing was acknowledged before a later one came.
+/// A flush must wait for writes that an earlier flush is still programming.
 #[test]
 fn a_flush_ends_no_sooner_than_one_before_it() {
     let mut model = Model::new(&profile("samsung-970-pro"), Condition::Fresh, Seed(1));
@@ -301,7 +301,8 @@ fn a_flush_ends_no_sooner_than_one_before_it() {
     assert!(end(3) >= end(1), "{} before {}", end(3), end(1));
 }
 
-/// A fitted profile that is read back differently would predict another drive than the one that was checked.
+/// A fitted profile must read back exactly, or it would predict another drive than the one that was
+/// validated.
 #[test]
 fn every_shipped_profile_reads_back_as_it_was_written() {
     for profile in profiles() {

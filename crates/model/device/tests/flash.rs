@@ -1,16 +1,16 @@
-//! What reads suffer from writes and writes from reads, on a drive that ships with some constants changed.
+//! Interference between reads and writes, on a built-in flash drive with some constants changed.
 
 use crosspoint_device::{
     BUILT_IN, Completion, Condition, Device, Model, Operation, Profile, Request,
 };
 use units::{Bytes, Nanos, Seed};
 
-/// The drive with some constants set, erased; `None` takes one away.
+/// The drive with some constants changed, erased; `None` removes one.
 fn drive(changes: &[(&str, Option<&str>)]) -> Model {
     drive_in(Condition::Fresh, changes)
 }
 
-/// The same after it was overwritten for long.
+/// The same drive in steady state.
 fn steady(changes: &[(&str, Option<&str>)]) -> Model {
     drive_in(Condition::Steady, changes)
 }
@@ -39,7 +39,7 @@ fn drive_in(condition: Condition, changes: &[(&str, Option<&str>)]) -> Model {
     Model::new(&small, condition, Seed(1))
 }
 
-/// Submits requests at their instants; times of their ends by number.
+/// Submits requests at their times; returns their completion times by number.
 fn ends(device: &mut Model, requests: &[(u64, Request)]) -> Vec<u64> {
     let mut done: Vec<Completion> = Vec::new();
     for (id, (at, request)) in requests.iter().enumerate() {
@@ -58,7 +58,7 @@ fn writes(count: u64, from: u64, every: u64) -> Vec<(u64, Request)> {
     (0..count).map(|n| (from + n * every, Request::write(0, n * 4096 * 7, 4096))).collect()
 }
 
-/// Mean latency of reads, one each 200 us, while writes come each 10 us.
+/// Mean latency of reads, one per 200 us, with a write every 10 us.
 fn reads_beside_writes(device: &mut Model) -> f64 {
     let mut all = writes(10_000, 0, 10_000);
     let reads =
@@ -70,8 +70,7 @@ fn reads_beside_writes(device: &mut Model) -> f64 {
     latencies.map(|((at, _), end)| (end - at) as f64).sum::<f64>() / 400.0
 }
 
-/// A drive whose programs make way for reads must not be predicted as one whose reads wait for whole
-/// programs.
+/// A drive that suspends programs for reads must not be predicted as one whose reads wait for whole programs.
 #[test]
 fn reads_that_go_first_wait_for_the_suspension_and_others_for_the_program() {
     let suspended = [("suspend_least", None), ("suspend_time", Some("\"50us\""))];
@@ -84,8 +83,7 @@ fn reads_that_go_first_wait_for_the_suspension_and_others_for_the_program() {
     assert!(in_order > first + 50_000.0, "{in_order} {first}");
 }
 
-/// Sixteen pages of a large read on two units of eight are eight reads one after the other; on sixteen
-/// units, one.
+/// Sixteen pages of a large read on two units of eight are eight reads in sequence; on sixteen units, one.
 #[test]
 fn a_large_read_takes_rounds_on_its_units() {
     let takes = |stripe: &str| {
@@ -102,7 +100,8 @@ fn a_large_read_takes_rounds_on_its_units() {
     assert!((eight - one).abs_diff(7 * read) < read / 2, "{one} {eight}");
 }
 
-/// 512 bytes cost a flash read and a program of the whole 4 KiB: never more a second than whole chunks.
+/// A write of 512 bytes costs a flash read and a program of the whole 4 KiB, so its rate must not exceed that
+/// of whole chunks.
 #[test]
 fn a_write_of_part_of_a_chunk_costs_no_less_than_one_of_it_all() {
     let last = |length: u32, offset: u64| {
@@ -113,11 +112,11 @@ fn a_write_of_part_of_a_chunk_costs_no_less_than_one_of_it_all() {
     };
     let (whole, part, across) = (last(4096, 0), last(512, 512), last(4096, 512));
     assert!(part > whole, "{part:?} {whole:?}");
-    // Two chunks, both in part.
+    // Two chunks, both partly written.
     assert!(across.unwrap() as f64 > whole.unwrap() as f64 * 1.9, "{across:?} {whole:?}");
 }
 
-/// Reads that come while a write has waited for too long wait behind it; others do not.
+/// Reads that arrive after a write has waited for too long must wait behind it; others must not.
 #[test]
 fn reads_wait_behind_writes_that_have_waited_too_long() {
     let read_beside_a_burst = |most: &str| {
@@ -131,11 +130,11 @@ fn reads_wait_behind_writes_that_have_waited_too_long() {
     assert!(strict > 2_000_000, "{strict}");
 }
 
-/// One write in seven of a drive took up to six times as long as the others while its flash was all but
-/// idle, and was predicted to take what they take.
+/// On a real drive one write in seven took up to six times as long while the flash was almost idle: the
+/// handover of a program's data.
 #[test]
 fn writes_wait_while_the_data_of_a_program_is_handed_on() {
-    // One each 10 us; the sixteenth completes a program of 64 KiB.
+    // One per 10 us; the sixteenth completes a program of 64 KiB.
     let latencies = |handover: Option<&str>| {
         let changes = [("handover_time", handover), ("program_size", Some("\"64KiB\""))];
         let all = writes(20, 0, 10_000);
@@ -143,19 +142,20 @@ fn writes_wait_while_the_data_of_a_program_is_handed_on() {
         all.iter().zip(ends).map(|((at, _), end)| end - at).collect::<Vec<u64>>()
     };
     let (plain, waits) = (latencies(None), latencies(Some("\"25us\"")));
-    // It is acknowledged itself; those after it wait for what is left, and the fourth for nothing.
+    // The write itself is acknowledged; the next ones wait for the rest of the handover, and the fourth does
+    // not wait.
     assert_eq!(waits[..16], plain[..16]);
     let more: Vec<u64> = (16..19).map(|n| waits[n] - plain[n]).collect();
     assert_eq!(more, [15_000, 5_000, 0], "{waits:?}");
 }
 
-/// Collection at once stalls writes that collection as it is owed does not.
+/// Collection in bursts must stall writes; the same collection as it falls due must not.
 #[test]
 fn bursts_of_collection_stall_writes_far_below_the_highest_rate() {
     let worst = |burst: Option<&str>| {
         let changes = [("collection_burst", burst), ("write_buffer", Some("\"64KiB\""))];
         let mut device = drive(&changes);
-        // Twice over the drive: collection begins after its raw capacity.
+        // Writes the drive twice: collection starts after its raw capacity.
         let all: Vec<(u64, Request)> = (0..600_000u64)
             .map(|n| {
                 let page = Seed(n).derive("page", 0).0 % (1 << 18);
@@ -169,8 +169,8 @@ fn bursts_of_collection_stall_writes_far_below_the_highest_rate() {
     assert!(bursts > 2_000_000 && smooth < bursts / 2, "{smooth} {bursts}");
 }
 
-/// When the last of 200 writes of one queue ends, and when one that came after them by `queue` does, on a
-/// drive that has two inside.
+/// Completion times of the last of 200 writes in one queue, and of one submitted after them in `queue`, on a
+/// drive that fetches two.
 fn a_lone_write_beside_a_deep_queue(inside: Option<&str>, queue: u16) -> (u64, u64) {
     let changes = [
         ("commands_inside", inside),
@@ -185,19 +185,19 @@ fn a_lone_write_beside_a_deep_queue(inside: Option<&str>, queue: u16) -> (u64, u
     (ends[199], ends[200])
 }
 
-/// A log writer's one request was predicted to wait for all that others have asked for before it.
+/// A log writer's single request must not wait for the whole queues of other clients.
 #[test]
 fn a_drive_that_takes_in_a_part_looks_at_each_queue_in_turn() {
     let (last, lone) = a_lone_write_beside_a_deep_queue(Some("2"), 1);
     assert!(lone * 5 < last, "{lone} {last}");
-    // By the same queue, or where admission is one queue, it comes after what was there.
+    // In the same queue, or with a single queue, it comes after the earlier requests.
     let (last, lone) = a_lone_write_beside_a_deep_queue(Some("2"), 0);
     assert!(lone > last, "{lone} {last}");
     let (last, lone) = a_lone_write_beside_a_deep_queue(None, 1);
     assert!(lone > last, "{lone} {last}");
 }
 
-/// The longest of writes that come as fast as the drive takes them.
+/// The longest of writes at the highest rate that the drive sustains.
 fn longest_write(meters: &str) -> u64 {
     let changes = [
         ("meters", Some(meters)),
@@ -224,7 +224,7 @@ fn longest_write(meters: &str) -> u64 {
     longest
 }
 
-/// A drive that meters was predicted to stop for whole bursts when it is full, or the other way round.
+/// A full drive must throttle or stall in bursts, depending on `meters`.
 #[test]
 fn a_full_drive_meters_or_stops_for_bursts() {
     let (meters, stops) = (longest_write("true"), longest_write("false"));

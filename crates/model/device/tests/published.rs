@@ -1,8 +1,8 @@
-//! Published jobs that nothing can be compared with are refused as they are read, before anything runs.
+//! Published jobs that nothing can be compared with are rejected while parsing.
 
 use crosspoint_device::{BUILT_IN, Profile};
 
-/// A profile with one published job: what every job has, and `more`.
+/// A profile with one published job: the required keys, and `more`.
 fn profile(capacity: &str, more: &str) -> Result<Profile, String> {
     let drive = BUILT_IN.iter().find(|(name, _)| *name == "samsung-pm9a3").expect("it ships").1;
     let constants = drive.split("[[acceptance]]").next().expect("constants");
@@ -14,7 +14,7 @@ fn profile(capacity: &str, more: &str) -> Result<Profile, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Each of these ended `device check` with a panic, or would have.
+/// Each of these made `device check` panic, or would have.
 #[test]
 fn jobs_without_work_are_refused() {
     let refused = [

@@ -1,4 +1,4 @@
-//! Fits a profile to measurements: tables of a flow-equivalent server from some of the points, the others
+//! Fits a profile to measurements: tables of a flow-equivalent server from some of the points; the others are
 //! held out for testing.
 //!
 //! Invariants: a held-out point enters no constant; residuals are computed by simulating the fitted profile,
@@ -29,10 +29,11 @@ pub struct Naming {
     pub source: String,
 }
 
-/// Fits a profile to the measurements. Without writes it assumes that they equal reads, and says so.
+/// Fits a profile to the measurements. If no writes were measured, they are assumed to equal reads, which the
+/// profile states.
 ///
 /// # Errors
-/// [`FitError`].
+/// [`FitError`] if required points are missing, or the result is not a valid profile.
 pub fn fit(points: &[FitPoint], naming: &Naming) -> Result<Profile, FitError> {
     let mut times = DeviceTimes::new(ThreadTime::of(points));
     let mut without = profile_of(points, naming, &times, Schedules::default())?;
@@ -71,10 +72,10 @@ pub fn fit(points: &[FitPoint], naming: &Naming) -> Result<Profile, FitError> {
     }
 }
 
-/// A schedule has gaps of all lengths, so each correction affects other rates, too.
+/// A schedule has gaps of all lengths, so each correction also affects other rates.
 const RESTED_ROUNDS: usize = 2;
 
-/// What schedules add to closed loops: writes absorbed by a buffer, or the cost of idling.
+/// Effects seen only with schedules: writes absorbed by a buffer, or the cost of idling.
 #[derive(Clone, Copy, Default)]
 struct Schedules<'p> {
     buffer: Option<&'p [&'p FitPoint]>,
@@ -89,8 +90,8 @@ enum Goal {
 }
 
 /// Rounds of simulating the fitted profile and correcting it: operations per round, and what is corrected.
-/// Many operations, because where a few in ten thousand wait milliseconds for another thread's CPU, those
-/// make half of the mean. Quantiles come first, since correcting a mean shifts them all.
+/// Many operations, because a few in ten thousand that wait milliseconds for another thread's CPU make half
+/// of the mean. Quantiles come first, since correcting a mean shifts them all.
 const ROUNDS: [(f64, Goal); 4] = [
     (100_000.0, Goal::Quantiles),
     (200_000.0, Goal::Quantiles),
@@ -98,10 +99,10 @@ const ROUNDS: [(f64, Goal); 4] = [
     (200_000.0, Goal::Mean),
 ];
 
-/// Share of the response time spent in the thread below which a job is left as measured.
+/// Share of the response time in the thread below which a job is left as measured.
 const THREAD_PART: f64 = 0.05;
 
-/// Corrects the times of one job by the difference between what was measured and what the profile gives.
+/// Corrects the times of one job by the difference between the measurement and the profile.
 fn approach(
     times: &mut DeviceTimes,
     profile: &Profile,
@@ -109,7 +110,7 @@ fn approach(
     (operations, goal): (f64, Goal),
 ) {
     let own = [&point.reads, &point.writes].map(FitTimes::mean);
-    // Where the thread takes a small share, a difference is only chance.
+    // If the thread takes a small share, a difference is only chance.
     let busy = times.thread.within.map(|within| within * f64::from(point.queue_depth));
     let matters = |kind: usize| own[kind].is_some_and(|own| busy[kind] > own * THREAD_PART);
     if ![0, 1].into_iter().any(matters) {
@@ -128,7 +129,7 @@ fn approach(
     }
 }
 
-/// The profile of these times.
+/// The profile with these device times.
 fn profile_of(
     points: &[FitPoint],
     naming: &Naming,
@@ -143,7 +144,7 @@ fn profile_of(
     let between = Constant::measured(Nanos(thread.between as u64), source);
     let mut flow = several.parameters(source, &|point, kind, times| device.of(point, kind, &times));
     let mut one = alone.parameters(source, &|_, _, times| times);
-    // The cost of a thread shows where several threads reach more than one.
+    // The cost of a thread is known if several threads reach more than one.
     if points.iter().any(|point| point.threads > 1 && point.ops() > 0) {
         let [read, write] = thread.within.map(|within| Nanos(within as u64));
         flow.thread_time = Some(Constant::measured(read, source));
@@ -187,7 +188,7 @@ fn acceptance(point: &FitPoint, source: &str) -> Acceptance {
         block_size: point.block_size,
         read_share: point.read_share,
         rate: point.rate,
-        // The rate of an open loop is no result.
+        // The rate of an open loop is given, not a result.
         iops: point.rate.is_none().then(|| Published::Value(point.iops().round())),
         latency_mean: Some(Published::Value(Nanos(point.mean() as u64))),
         latency_p50: percentile(50.0),
@@ -208,8 +209,8 @@ mod tests {
     use device::{ConstantKind, FlowParameters};
     use units::{Rate, Share};
 
-    /// This many operations as a device would give them that takes `base` us at depth 1 and one more for
-    /// each in flight; one in a thousand takes ten times as long.
+    /// Times of a device that takes `base` us plus 1 us per request in flight; one in a thousand takes ten
+    /// times as long.
     fn some(count: u64, base: u64, queue_depth: u32) -> FitTimes {
         let mut times = FitTimes::default();
         for number in 0..count {
@@ -222,7 +223,8 @@ mod tests {
         times
     }
 
-    /// Reads of 50 us, 80 among writes; writes of 20 us, 60 among reads, so that both meet at the median.
+    /// Reads take 50 us, 80 us among writes; writes take 20 us, 60 us among reads, so that both meet at the
+    /// median.
     fn point(read_share: Share, block_size: Bytes, queue_depth: u32, threads: u32) -> FitPoint {
         let in_flight = queue_depth * threads;
         let further = block_size.get() / 4096 - 1;
@@ -272,13 +274,13 @@ mod tests {
         }
     }
 
-    /// The constants of several threads, and of one alone.
+    /// The constants of several threads, and of one thread.
     fn both(profile: &Profile) -> [&FlowParameters; 2] {
         let Parameters::Flow(flow) = &profile.parameters else { panic!("a measured device") };
         [flow, flow.alone.as_ref().expect("of one thread")]
     }
 
-    /// If the points of the fit do not come back, everything between them is wrong too.
+    /// If fitted points are not reproduced, everything between them is wrong, too.
     #[test]
     fn fitted_points_come_back_and_held_out_ones_are_near() {
         let points = points();
@@ -286,8 +288,8 @@ mod tests {
         let profile = Profile::parse(&fitted.to_toml()).expect("it reads what it wrote");
         for residual in residuals(&profile, &points, Seed(1)) {
             let held_out = residual.category.held_out();
-            // At its highest rate a thread is taken to be never idle: a little more queues there, most in
-            // the tail.
+            // At its highest rate a thread is assumed never to be idle: slightly more queueing, mostly in the
+            // tail.
             let near = if residual.metric == "p99" { 0.05 } else { 0.025 };
             let allowed = if held_out { 0.06 } else { near };
             assert!(residual.error().abs() < allowed, "{residual:?}");
@@ -296,10 +298,10 @@ mod tests {
         assert!(!profile.to_toml().contains("assumed"), "everything was measured");
     }
 
-    /// A log would be predicted as slow as writes that never let the drive rest.
+    /// Otherwise a log would be predicted with the latency of writes in a closed loop.
     #[test]
     fn schedules_tell_a_buffer_of_writes_from_a_queue() {
-        // Of 21 us and a little more with the size in a closed loop of one.
+        // 21 us in a closed loop of one, slightly more with the size.
         let with_schedules = |base: u64| {
             let scheduled = |size: Bytes, rate| {
                 let own = point(Share::NONE, size, 1, 1);
@@ -324,10 +326,10 @@ mod tests {
         }
     }
 
-    /// A database that waits between its queries would be predicted as fast as one that never does.
+    /// A database that waits between its queries must not be predicted as fast as one that never does.
     #[test]
     fn schedules_say_what_a_rest_costs() {
-        // Half as long again after 2 ms, a fifth after 250 us; of 128 KiB half of that.
+        // 50 % longer after 2 ms, 20 % after 250 us; half of that for 128 KiB.
         let mut points = points();
         let rested = |share: Share, size: Bytes, rate: u64| {
             let own = point(share, size, 1, 1);
@@ -350,7 +352,7 @@ mod tests {
         };
         points.extend(SIZES.map(|size| rested(Share::NONE, size, PACED.get())));
         points.push(rested(Share::NONE, SMALL, 4000));
-        // Held out.
+        // Held-out points.
         points.push(rested(Share::ALL, SMALL, 4000));
         points.push(rested(Share::ALL, LARGE, 500));
         let profile = fit(&points, &naming()).unwrap();
@@ -358,12 +360,12 @@ mod tests {
         let buffer = both(&profile).into_iter().any(|flow| flow.paced.is_some());
         assert!(!buffer, "what makes writes longer is no buffer");
         let rested = both(&profile)[0].rested.as_ref().unwrap();
-        // What came first is what one takes that follows at once.
+        // The first pause is the time between back-to-back operations.
         let gaps = [0.561_46e9 / 4000.0, 0.561_46e9 / 500.0].map(|gap| gap as u64);
         assert!(rested.rests.value[1..].iter().zip(gaps).all(|(r, g)| r.get().abs_diff(g) < 100));
         let near = |value: f64, wanted: f64| (value - wanted).abs() < 0.1;
         let [_, short, long] = rested.factors.value[..] else { panic!("{rested:?}") };
-        // More than was put in: shorter gaps of the same schedule give less.
+        // Larger than the planted factors: shorter gaps of the same schedule have a smaller effect.
         let above = |value: f64, least: f64| value >= least && value < least + 0.2;
         assert!(above(short, 1.2) && above(long, 1.5), "{rested:?}");
         let parts = &rested.parts.value;
@@ -374,7 +376,7 @@ mod tests {
         }
     }
 
-    /// What comes faster than a drive is done waits as long as the trial was.
+    /// In an overloaded schedule latency grows with the length of the trial and must not be fitted.
     #[test]
     fn schedules_count_up_to_what_a_device_keeps_up_with() {
         let mut points = vec![point(Share::ALL, SMALL, 1, 1), point(Share::NONE, SMALL, 1, 1)];

@@ -1,10 +1,10 @@
-//! Decides whether writes below a device's highest rate are absorbed by a buffer, and what they take then.
+//! Decides whether writes below a device's highest rate are absorbed by a buffer, and their latency then.
 //!
-//! A closed loop of buffered writes runs at the highest rate from depth 1 on, so it cannot tell a buffer from
-//! a queue. Scheduled writes can: in a queue they wait for each other, in a buffer they do not.
+//! A closed loop of buffered writes runs at the highest rate from depth 1 on, so it cannot distinguish a
+//! buffer from a queue. Scheduled writes can: in a queue they wait for each other, in a buffer they do not.
 //!
 //! Invariant: points that decide between the two profiles are no evidence for the choice; they are reported
-//! apart.
+//! separately.
 
 use device::{Constant, ConstantKind, FlowPaced, Profile};
 use units::{Nanos, Seed};
@@ -14,7 +14,7 @@ use crate::points::{FitPoint, PACED, SIZES};
 use crate::rows::{means, times};
 use crate::run::{LOOKED_AT, recording_of};
 
-/// Mean error, as a logarithm, from which on a profile without a buffer is called into question.
+/// Mean logarithmic error from which on a profile without a buffer is doubted.
 const SEEN: f64 = 0.05;
 /// Assumed capacity of the buffer, as work: more than bursts at half load need, less than a warm-up fills.
 const BACKLOG: Nanos = Nanos::from_millis(5);
@@ -29,7 +29,7 @@ pub(crate) fn rows<'a>(points: &[&'a FitPoint]) -> Option<Vec<&'a FitPoint>> {
     SIZES.iter().map(|size| of_size(*size)).collect()
 }
 
-/// The constants of a buffer that these writes pass.
+/// The constants of a buffer with these write latencies.
 pub(crate) fn parameters(source: &str, rows: &[&FitPoint]) -> FlowPaced {
     let table = |row: fn(&crate::FitTimes) -> Vec<Nanos>| {
         rows.iter().map(|point| row(&point.writes)).collect()
@@ -46,8 +46,8 @@ pub(crate) fn parameters(source: &str, rows: &[&FitPoint]) -> FlowPaced {
 }
 
 /// Whether scheduled writes are shorter by more than [`SEEN`] than the profile without a buffer predicts, and
-/// the one with a buffer at least halves that error on points that it was not fitted to. A cause that makes
-/// writes longer, such as a drive that went to sleep, is no buffer.
+/// the one with a buffer at least halves that error on points that it was not fitted to. An effect that makes
+/// writes longer, such as a sleeping drive, is not a buffer.
 pub(crate) fn buffered(points: &[&FitPoint], with: &Profile, without: &Profile) -> bool {
     let known = |p: &&&FitPoint| p.rate.is_some() && !p.held_out();
     let chosen: Vec<&FitPoint> = points.iter().filter(known).copied().collect();

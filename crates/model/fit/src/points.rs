@@ -8,13 +8,13 @@ use stats::Histogram;
 use thiserror::Error;
 use units::{Bytes, Nanos, Rate, Share};
 
-/// Reason why nothing was fitted.
+/// Why no profile could be fitted.
 #[derive(Debug, Error)]
 pub enum FitError {
     /// A job that the fit needs was not measured, or completed no operation.
     #[error("no measurement of {0}")]
     Missing(String),
-    /// The measurements make no profile.
+    /// The fitted profile is invalid.
     #[error(transparent)]
     Profile(ProfileError),
 }
@@ -56,15 +56,15 @@ impl FitTimes {
 pub struct FitPoint {
     /// Share of reads.
     pub read_share: Share,
-    /// Bytes an operation.
+    /// Bytes per operation.
     pub block_size: Bytes,
-    /// Operations in flight, of one client.
+    /// Requests in flight per client.
     pub queue_depth: u32,
     /// Clients.
     pub threads: u32,
-    /// Operations per second that were due, of all clients, at random; none: a closed loop.
+    /// Offered operations per second of all clients, at random times; `None` for a closed loop.
     pub rate: Option<Rate>,
-    /// Time measured.
+    /// Duration of the measurement, seconds.
     pub seconds: f64,
     /// Its reads.
     pub reads: FitTimes,
@@ -72,12 +72,12 @@ pub struct FitPoint {
     pub writes: FitTimes,
 }
 
-/// Role of a job in the fit; errors are counted by it.
+/// Role of a job in the fit, which is also the class of its error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FitCategory {
-    /// It was fitted to.
+    /// Used for the fit.
     Fitted,
-    /// Scheduled; decides whether writes are buffered, gives their times if so, and the cost of idling if
+    /// Scheduled; decides whether writes are buffered, gives their latencies if so, and the cost of idling if
     /// not.
     Chosen,
     /// Held out: 4 KiB reads at other depths.
@@ -134,7 +134,7 @@ impl FitPoint {
         both
     }
 
-    /// Its reads (0) or its writes (1).
+    /// Reads (0) or writes (1).
     pub(crate) fn of(&self, kind: usize) -> &FitTimes {
         if kind == 0 { &self.reads } else { &self.writes }
     }
@@ -145,15 +145,15 @@ impl FitPoint {
         self.queue_depth * self.threads
     }
 
-    /// Where its error is counted: pure jobs and four mixes at the depths of the grids are fitted to.
+    /// Role of the point: pure jobs and four mixes at the depths of the grids are fitted.
     #[must_use]
     pub fn category(&self) -> FitCategory {
         let pure = [Share::ALL, Share::NONE].contains(&self.read_share);
         let (small, depth) = (self.block_size == SMALL, &self.queue_depth);
         let shared = pure || mix_shares().contains(&self.read_share);
         if let Some(rate) = self.rate {
-            // The slowest schedules give the times of writes without queueing, the others at 4 KiB show
-            // whether there are any.
+            // The slowest schedules give write latencies without queueing; the others at 4 KiB show whether
+            // there is any.
             let row = rate == PACED && SIZES.contains(&self.block_size);
             let written = self.read_share == Share::NONE;
             let chosen = written && self.threads == 1 && (row || small && rate != PACED);
@@ -216,13 +216,13 @@ pub(crate) const SMALL: Bytes = Bytes(4096);
 pub(crate) const LARGE: Bytes = Bytes(64 << 10);
 /// Scheduled rate at which a device is idle whenever the next write arrives.
 pub(crate) const PACED: Rate = Rate(500);
-/// Queue depths of one thread: at the smallest size, at the others, and of mixes. The rate at the deepest one
-/// gives the thread's time per operation.
+/// Queue depths of one thread: at the smallest size, at other sizes, and of mixes. The rate at the deepest
+/// one gives the thread's time per operation.
 const SMALL_DEPTHS: [u32; 7] = [1, 2, 3, 6, 12, 24, 64];
 const LARGE_DEPTHS: [u32; 4] = [1, 2, 4, 16];
 const MIX_DEPTHS: [u32; 4] = [1, 2, 3, 12];
-/// Threads of the multi-threaded grid, and their depths each. With a single thread, its limit would be taken
-/// for the device's.
+/// Number of threads in the multi-threaded grid, and their queue depths. With a single thread, its limit
+/// would be taken for the device's.
 const THREADS: u32 = 4;
 const THREAD_DEPTHS: [u32; 5] = [1, 2, 4, 8, 16];
 

@@ -1,10 +1,11 @@
 //! Cost of idling: how much longer a thread's operation takes after a pause, from scheduled writes.
 //!
-//! Medians are used, since a few in a hundred that wait for milliseconds would dominate the mean of so few
+//! Medians are used, since the few percent that wait for milliseconds would dominate the mean of so few
 //! operations. At rate r the typical pause is exp(-g) / r with Euler's constant g: the geometric mean of
 //! exponential gaps.
 //!
-//! Invariant: of the schedules only those that decide are used; reads, mixes and others test the result.
+//! Invariant: of the schedules only those with the role `Chosen` are used; reads, mixes and others test the
+//! result.
 
 use device::{Constant, ConstantKind, FlowRested, Profile};
 use stats::Histogram;
@@ -20,7 +21,8 @@ const SEEN: f64 = 0.05;
 /// Euler's constant.
 const EULER: f64 = 0.577_215_664_901_532_9;
 
-/// Pauses, the factor for a request of the smallest size after each, and each size's share of that.
+/// Pauses, the factor for a request of the smallest size after each, and the share of it that applies to each
+/// size.
 #[derive(Debug, Clone)]
 pub(crate) struct Rested {
     rests: Vec<Nanos>,
@@ -53,18 +55,18 @@ impl Rested {
         found.matters().then_some(found)
     }
 
-    /// Whether requests of the smallest size take notably longer at the slowest schedule.
+    /// Whether requests of the smallest size take noticeably longer at the slowest schedule.
     pub fn matters(&self) -> bool {
         self.paced(&self.factors) > SEEN
     }
 
-    /// Excess over 1 of the factor at the pause at which sizes were compared; 0 if there is none.
+    /// The factor minus 1 at the pause at which sizes were compared; 0 if there is none.
     fn paced(&self, factors: &[f64]) -> f64 {
         let place = self.rests.iter().position(|rest| *rest == rest_at(PACED));
         place.map_or(0.0, |place| factors[place] - 1.0)
     }
 
-    /// Adds what `profile`, which has these costs, still leaves unexplained.
+    /// Adds the remaining error of `profile`, which has these costs.
     pub fn mended(&self, points: &[&FitPoint], profile: &Profile) -> Option<Self> {
         let mut factors = self.factors.clone();
         for point in small(points) {
@@ -100,7 +102,7 @@ fn fitted<T>(value: T, source: &str) -> Constant<T> {
     Constant { kind: ConstantKind::Fitted, ..Constant::measured(value, source) }
 }
 
-/// The schedules of writes that choose.
+/// The scheduled writes with the role `Chosen`.
 fn chosen<'p, 'a>(points: &'p [&'a FitPoint]) -> impl Iterator<Item = &'p &'a FitPoint> {
     let own = |p: &&&FitPoint| p.rate.is_some() && !p.held_out() && p.writes.ops > 0;
     points.iter().filter(own)
@@ -115,7 +117,7 @@ fn small<'a>(points: &[&'a FitPoint]) -> Vec<&'a FitPoint> {
     found
 }
 
-/// The rest before a request of a schedule.
+/// The typical pause before a request of a schedule.
 fn rest_of(point: &FitPoint) -> Option<Nanos> {
     point.rate.map(rest_at)
 }

@@ -1,6 +1,6 @@
-//! A row of a fitted profile's tables: quantiles of the times of a job, and the means between them.
+//! A row of a fitted profile's tables: quantiles of a job's latencies, and the means between them.
 //!
-//! Invariant: a mean lies between its quantiles, and none is below the one before.
+//! Invariant: a mean lies between its quantiles, and quantiles do not decrease.
 
 use units::Nanos;
 
@@ -13,13 +13,13 @@ pub(crate) const PERCENTILES: [f64; 21] = [
     99.4, 99.7, 99.9, 99.99, 100.0,
 ];
 
-/// Times at the columns of the table.
+/// Latencies at the columns of the table.
 pub(crate) fn times(of: &FitTimes) -> Vec<Nanos> {
     let at = |percent: f64| Nanos(of.latency.value_at_quantile(percent / 100.0));
     PERCENTILES.into_iter().map(at).collect()
 }
 
-/// Mean times between the columns of the table.
+/// Mean latencies between the columns of the table.
 pub(crate) fn means(of: &FitTimes) -> Vec<Nanos> {
     let all = of.latency.len() as f64;
     let ends: Vec<f64> = PERCENTILES.iter().map(|percent| percent / 100.0 * all).collect();

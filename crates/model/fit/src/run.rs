@@ -1,4 +1,4 @@
-//! A fitted profile, simulated at the jobs that it was fitted to and tested with.
+//! Simulates a fitted profile at the jobs that it was fitted to and tested with.
 //!
 //! Invariant: the host is part of the profile; nothing else is added.
 
@@ -14,15 +14,15 @@ use validate::predicted;
 /// A measured figure and its prediction.
 #[derive(Debug, Clone)]
 pub struct Residual {
-    /// The job, for people.
+    /// Description of the job.
     pub job: String,
     /// Share of reads, block size and depth of the job.
     pub at: (Share, Bytes, u32),
-    /// Whether it is a point of a curve over depth: one thread, in a closed loop.
+    /// Whether it is a point of a curve over depth: one thread in a closed loop.
     pub curve: bool,
     /// `IOPS`, `mean`, `p50`, `p99`.
     pub metric: &'static str,
-    /// Where its error is counted.
+    /// Class of its error.
     pub category: FitCategory,
     /// Operations per second or nanoseconds.
     pub measured: f64,
@@ -47,12 +47,12 @@ pub(crate) struct Length {
 
 /// The longest run, seconds.
 const SECONDS_MAX: f64 = 20.0;
-/// For errors: with fewer operations, chance decides the p99 where the distribution has a step.
+/// For errors: with fewer operations, chance decides the p99 if the distribution has a step.
 const COMPARED: Length = Length { operations: 100_000.0, seconds: 0.1 };
 /// For schedules, of which only means and medians are used.
 pub(crate) const LOOKED_AT: Length = Length { operations: 20_000.0, seconds: 0.5 };
 
-/// What the profile gives for a job: at most 20 s of virtual time after a warm-up of 0.1 s.
+/// Simulates the profile at a job: at most 20 s of virtual time after a warm-up of 0.1 s.
 pub(crate) fn recording_of(
     profile: &Profile,
     point: &FitPoint,

@@ -1,4 +1,4 @@
-//! The tables of a fitted profile: which measured points are their rows.
+//! The tables of a fitted profile: selects measured points as rows.
 //!
 //! Invariant: rows of reads and of writes are at the same queue depths.
 
@@ -9,20 +9,20 @@ use crate::points::{FitError, FitPoint, FitTimes, LARGE, SIZES, SMALL, mix_share
 use crate::rows::{PERCENTILES, means, times};
 use crate::thread::ThreadTime;
 
-/// Points of one size and share, by depth.
+/// Points of one size and share, sorted by depth.
 type Rows<'a> = Vec<&'a FitPoint>;
 
 /// Utilization of one thread from which on it is the bottleneck, not the device.
 const THREAD_BUSY: f64 = 0.7;
 
-/// The points of `share` and `size` that are fitted to.
+/// The fitted points of `share` and `size`.
 fn fitted_of(points: &[FitPoint], share: Share, size: Bytes) -> impl Iterator<Item = &FitPoint> {
     let of_job = move |p: &&FitPoint| p.read_share == share && p.block_size == size;
     points.iter().filter(of_job).filter(|p| p.ops() > 0 && p.rate.is_none() && !p.held_out())
 }
 
-/// The fitted points of `share` and `size` by queue depth: of several threads where measured, of one where it
-/// was not the bottleneck.
+/// The fitted points of `share` and `size` by queue depth: from several threads where measured, from one if
+/// it was not the bottleneck.
 fn rows_of_several(
     points: &[FitPoint],
     share: Share,
@@ -68,7 +68,7 @@ fn rows_of_one(
     from_one(rows, share, size)
 }
 
-/// The rows, if the first is of one operation in flight.
+/// The rows, if they start at one request in flight.
 fn from_one(rows: Rows<'_>, share: Share, size: Bytes) -> Result<Rows<'_>, FitError> {
     match rows.first() {
         Some(point) if point.in_flight() == 1 => Ok(rows),
@@ -76,13 +76,13 @@ fn from_one(rows: Rows<'_>, share: Share, size: Bytes) -> Result<Rows<'_>, FitEr
     }
 }
 
-/// The points that are the rows of the tables of a server.
+/// The points used as rows of a server's tables.
 pub(crate) struct Tables<'a> {
-    /// By size.
+    /// One list per size.
     reads: Vec<Rows<'a>>,
-    /// Where they were measured.
+    /// `None` if writes were not measured.
     pub writes: Option<Vec<Rows<'a>>>,
-    /// By share of reads, where all were measured: of the smallest size and of a larger one.
+    /// By share of reads, if all were measured: of the smallest size and of a larger one.
     mixes: [Option<Vec<Rows<'a>>>; 2],
 }
 
@@ -90,12 +90,12 @@ pub(crate) struct Tables<'a> {
 type Part<'p> = &'p dyn Fn(&FitPoint, usize, Vec<Nanos>) -> Vec<Nanos>;
 
 impl<'a> Tables<'a> {
-    /// Of any number of threads.
+    /// For any number of threads.
     pub fn of_several(points: &'a [FitPoint], thread: ThreadTime) -> Result<Self, FitError> {
         Self::new(|share, size| rows_of_several(points, share, size, thread))
     }
 
-    /// With one thread only.
+    /// For a single thread.
     pub fn of_one(points: &'a [FitPoint], thread: ThreadTime) -> Result<Self, FitError> {
         Self::new(|share, size| rows_of_one(points, share, size, thread))
     }
@@ -172,7 +172,7 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// The times of a row, from those of a job.
+/// Computes a row from the times of a job.
 type TimesOf = fn(&FitTimes) -> Vec<Nanos>;
 
 /// Times by size or share, number in flight and percentile.
@@ -184,7 +184,7 @@ fn tables(tables: &[Rows<'_>], row: impl Fn(&FitPoint) -> Vec<Nanos>) -> Vec<Vec
 mod tests {
     use super::*;
 
-    /// Two threads would be as slow as one that is its own limit.
+    /// A single-threaded bottleneck must not limit the prediction for several threads.
     #[test]
     fn a_busy_thread_is_no_row_of_several() {
         let point = |queue_depth, threads, iops: u64| {

@@ -18,14 +18,14 @@ pub(crate) struct ThreadTime {
     /// CPU time within the latency of a read and of a write, nanoseconds; on memory devices the thread does
     /// the transfer.
     pub within: [f64; 2],
-    /// Of an operation, in no latency.
+    /// CPU time per operation outside of any latency.
     pub between: f64,
 }
 
 impl ThreadTime {
-    /// From the rate of one thread at depth 1 against its latency, and its highest rate, if several threads
+    /// Derived from the rate and latency of one thread at depth 1, and its highest rate, if several threads
     /// reach more. Otherwise the device is the bottleneck, and the thread's share is that of the other class,
-    /// or too small to tell.
+    /// or too small to determine.
     pub fn of(points: &[FitPoint]) -> Self {
         let of_share = |share: Share| {
             let own = points.iter().filter(move |p| p.read_share == share && p.ops() > 0);
@@ -47,7 +47,7 @@ impl ThreadTime {
             let alone = highest(share, false);
             let least =
                 of_share(share).filter(first).map(FitPoint::mean).fold(f64::INFINITY, f64::min);
-            // Some of the latency at depth 1 is the device's, be it memory.
+            // Part of the latency at depth 1 is the device's, even for memory.
             (highest(share, true) > alone * SEVERAL && least.is_finite())
                 .then(|| (1e9 / alone - between).clamp(0.0, least * 0.95))
         });
@@ -77,15 +77,15 @@ struct Mend {
 
 /// Device times of each multi-threaded job: the measurement, the thread's own share within it, and the
 /// correction that brings the fitted profile to the measured quantiles and mean. Operations that wait for
-/// their thread leave fewer at the device than the depth says; the correction includes that.
+/// their thread leave fewer requests at the device than the depth says; the correction includes that.
 #[derive(Debug, Clone)]
 pub(crate) struct DeviceTimes {
     pub thread: ThreadTime,
-    /// Of reads and of writes; none: as measured.
+    /// Of reads and of writes; `None` without a correction.
     more: BTreeMap<Key, [Option<Mend>; 2]>,
 }
 
-/// This many operations on either side of a quantile say where it is.
+/// Number of operations on either side that determine a quantile.
 const KNOWN: f64 = 50.0;
 
 impl DeviceTimes {
@@ -169,7 +169,7 @@ fn rising(row: &[Nanos], more: &[f64]) -> Vec<Nanos> {
 mod tests {
     use super::*;
 
-    /// Times that rise from one to the next.
+    /// Evenly spaced times.
     fn spread(base: u64, step: u64, count: u64) -> FitTimes {
         let mut times = FitTimes::default();
         for number in 0..count {
@@ -191,14 +191,15 @@ mod tests {
         to.iter().zip(from).map(|(to, from)| to.get() as f64 - from.get() as f64).collect()
     }
 
-    /// The p99 of four threads would be that of the mean's error: on memory twice as long.
+    /// Each quantile must be corrected by its own error: with that of the mean, the p99 of four threads on
+    /// memory was twice too long.
     #[test]
     fn each_quantile_is_mended_by_its_own_error_and_rare_ones_by_the_nearest() {
         let point = point(spread(1000, 10, 10_000));
         let (row, between) = (times(&point.reads), means(&point.reads));
         let mut device = DeviceTimes::new(ThreadTime::default());
         assert_eq!(device.of(&point, 0, &row), row, "nothing is known");
-        // The last of them is chance.
+        // The last of them is due to chance.
         let mut found = spread(500, 12, 10_000);
         found.latency.saturating_record(10_000_000);
         device.move_quantiles(&point, 0, &found);
@@ -210,7 +211,7 @@ mod tests {
             assert!(near(more[column(percent)], wanted), "{percent} {more:?}");
         }
         assert_eq!(more[0], more[column(1.0)], "the first of them is chance, too");
-        // Of the last quarter of a percent there were 25.
+        // Only 25 operations are in the last quarter of a percent.
         let last = more[column(99.4)];
         assert!(more[column(99.7)..].iter().all(|one| *one == last), "{more:?}");
         let after = device.of(&point, 0, &between);
@@ -233,7 +234,7 @@ mod tests {
         assert!(more.iter().all(|one| (one + 5000.0).abs() < 2.0), "{more:?}");
     }
 
-    /// Quantiles that nothing brings nearer would be moved further each time.
+    /// Corrections that do not converge must stay bounded.
     #[test]
     fn no_quantile_moves_by_more_than_it_is_long() {
         let point = point(spread(1000, 10, 10_000));

@@ -1,5 +1,5 @@
-//! How fast virtual time runs: simulated operations per second, virtual over real seconds. With a number,
-//! that row of the table alone: `cargo bench -p crosspoint-sim --bench speed -- 4`.
+//! Speed of virtual time: simulated operations per second, virtual over real seconds. With a number, only
+//! that row of the table: `cargo bench -p crosspoint-sim --bench speed -- 4`.
 
 use std::path::Path;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use workload::{BlockGroup, BlockPlan};
 /// Repetitions of each row; the median is printed.
 const ROUNDS: usize = 5;
 
-/// `(profile, queue depth, share of reads)` of each row; with writes, garbage collection is at work.
+/// `(profile, queue depth, share of reads)` of each row; with writes, garbage collection is active.
 const ROWS: [(&str, u32, &str); 11] = [
     ("intel-p4800x", 1, "100%"),
     ("intel-p4800x", 32, "100%"),
@@ -28,17 +28,17 @@ const ROWS: [(&str, u32, &str); 11] = [
     ("page-cache-over-s3510", 32, "70%"),
 ];
 
-/// The array of three that ships, with eight members.
+/// The built-in array of three, with eight members.
 const RAID5_OF_8: &str = "raid5-8x-s3520";
 
 fn main() -> Result<(), String> {
-    // Cargo adds a word of its own.
+    // Cargo adds an argument of its own.
     let only = std::env::args().skip(1).find_map(|word| word.parse().ok());
     let devices = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../devices");
     table(&devices, only)
 }
 
-/// Prints a table row for each profile and load; of rows whose number is not `only`, nothing.
+/// Prints a table row for each profile and load; with `only`, just that row.
 fn table(devices: &Path, only: Option<usize>) -> Result<(), String> {
     println!(
         "| device | depth | reads | IOPS in virtual time | million operations/s | virtual s / real s |"
@@ -74,7 +74,7 @@ fn profile(devices: &Path, name: &str) -> Result<Profile, String> {
     Profile::parse_with(&text, &lookup).map_err(|error| error.to_string())
 }
 
-/// One run of 20 virtual seconds: (virtual IOPS, operations a real second, virtual over real time).
+/// One run of 20 virtual seconds: (virtual IOPS, operations per real second, virtual over real time).
 fn round(profile: &Profile, queue_depth: u32, read_share: Share) -> (f64, f64, f64) {
     let second = Nanos::from_secs(1);
     let timeline = Timeline { warm_up: second, measure: Nanos::from_secs(20), interval: second };

@@ -1,7 +1,7 @@
 //! A block device behind a host's submission path, as a target.
 //!
 //! Invariants: an operation at queue depth 1 takes exactly submission + device + wake-up + completion (for a
-//! device whose times include submission: the longer of the two instead of the first two terms); ties are
+//! device whose times include submission: the longer of the first two terms instead of their sum); ties are
 //! resolved in a fixed order (the device first, then host events in order of arrival). There is no page
 //! cache: every operation reaches the device.
 
@@ -17,10 +17,10 @@ use crate::cores::Cores;
 
 /// The operation in this slot reaches the device.
 const SUBMIT: u32 = 0;
-/// The client learns of the completion of this slot.
+/// The client sees the completion of this slot.
 const VISIBLE: u32 = 1;
 
-/// An operation in flight, and whose it is.
+/// An operation in flight with its client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ticket {
     /// Number of the client, from 0; each has its own thread.
@@ -32,7 +32,6 @@ pub(crate) struct Ticket {
 /// A completed operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Done {
-    /// Its slot.
     pub slot: u32,
     /// When the client's thread had the result.
     pub at: Nanos,
@@ -48,7 +47,7 @@ struct Slot {
 #[derive(Debug)]
 pub struct BlockPath<D> {
     device: D,
-    /// Time of the device's next event; the end of time if none.
+    /// Time of the device's next event; `Nanos::MAX` if none.
     device_next: Nanos,
     host: HostModel,
     cores: Cores,
@@ -62,7 +61,7 @@ pub struct BlockPath<D> {
 }
 
 impl<D: Device> BlockPath<D> {
-    /// An idle device behind `host`, for this many client threads; `seed` is the host's jitter's.
+    /// An idle device behind `host`, for this many client threads; `seed` determines the host's jitter.
     #[must_use]
     pub fn new(device: D, host: HostModel, threads: usize, seed: Seed) -> Self {
         Self {
@@ -78,8 +77,8 @@ impl<D: Device> BlockPath<D> {
         }
     }
 
-    /// When the client sees a completion at `at`: at once if its thread is running, with a wake-up that is
-    /// already under way, otherwise after a wake-up of its own.
+    /// When the client sees a completion at `at`: immediately if its thread is running, with a wake-up that
+    /// is already in progress, otherwise after a wake-up of its own.
     fn seen(&mut self, at: Nanos, slot: u32) -> Nanos {
         let client = self.slots[slot as usize].client;
         if self.cores.free_at(client) > at {
@@ -110,7 +109,7 @@ impl<D: Device> BlockPath<D> {
             // Block workloads have no other classes.
             _ => Request::flush(id),
         };
-        // One submission queue a thread, as on a CPU of its own; beyond 65,536 threads some share one.
+        // One submission queue per thread, as if on a CPU of its own; beyond 65,536 threads some share one.
         self.device.submit(now, request.by(client as u16));
         self.look();
     }
@@ -126,7 +125,7 @@ impl<D: Device> BlockPath<D> {
         let Slot { client, .. } = self.slots[slot as usize];
         let free = self.cores.free_at(client);
         if free > now && self.cores.shared() {
-            // Cores go to whoever needs one now, so a busy thread asks again later.
+            // Cores go to whichever thread needs one now, so a busy thread asks again later.
             self.events.push(free, Event::new(VISIBLE, slot));
             return None;
         }
@@ -154,7 +153,7 @@ impl<D: Device> BlockPath<D> {
         self.events.push(reaches.max(now), Event::new(SUBMIT, slot));
     }
 
-    /// When the thread of `client` can issue its next operation; the past if it can now.
+    /// When the thread of `client` can issue its next operation; in the past if it can now.
     #[inline]
     pub(crate) fn free_at(&self, client: u32) -> Nanos {
         self.cores.free_at(client)
@@ -168,7 +167,7 @@ impl<D: Device> BlockPath<D> {
     }
 
     /// Processes one event due at `now`, and returns the completion if it was one; called again as long as
-    /// something is due. Completions of one instant are returned one by one, so that each client can continue
+    /// something is due. Simultaneous completions are returned one by one, so that each client can continue
     /// first.
     #[inline]
     pub(crate) fn advance(&mut self, now: Nanos) -> Option<Done> {
@@ -267,7 +266,7 @@ mod tests {
         drive(BlockPath::new(device, host, clients.len(), Seed(seed)), clients, timeline)
     }
 
-    /// Little's law at saturation: N in flight over one 10 us server take N * 10 us each.
+    /// Little's law at saturation: N in flight over one server of 10 us take N * 10 us each.
     #[test]
     fn a_saturated_server_follows_littles_law() {
         let total = run(NO_HOST, 1, 8, 1, 1).total(None);
@@ -285,37 +284,37 @@ mod tests {
         assert!((3_980..=4_020).contains(&two.counts.ops), "{}", two.counts.ops);
     }
 
-    /// Threads of 5 us an operation on two cores: two have a core each, many share them and get 1.3
-    /// times as far together.
+    /// Threads of 5 us per operation on two cores: two have a core each, many share them and reach 1.3 times
+    /// as much together (SMT).
     #[test]
     fn threads_share_the_cores_that_there_are() {
         let (submit, complete) = (Nanos(3_000), Nanos(2_000));
-        // Without jitter, siblings would begin and end together and never meet each other.
+        // Without jitter, siblings would start and end simultaneously and never affect each other.
         let host = HostModel { submit, complete, cores: 2, jitter: Nanos(700), ..NO_HOST };
         let ops = |depth, threads| run(host, 64, depth, threads, 1).total(None).counts.ops;
         assert!((3_980..=4_020).contains(&ops(32, 2)), "{}", ops(32, 2));
         let shared = 4_000 * 200 / SIBLING_BUSY_PERCENT;
-        // Bursts that were given a core ahead of time leave gaps: a tenth or so is lost.
+        // Bursts that reserved a core in advance leave gaps: about a tenth is lost.
         for threads in [32, 64] {
             let found = ops(1, threads);
             assert!((shared * 85 / 100..=shared).contains(&found), "{found}, at most {shared}");
         }
     }
 
-    /// A thread that computes when something completes sees it next, and is not woken: 12 us of submission an
-    /// operation, and 10 us of the device meanwhile, are one operation in 12 us, whatever a wake-up takes.
+    /// A thread that is running when a request completes must not pay for a wake-up: 12 us of submission with
+    /// 10 us of device time in parallel give one operation per 12 us, whatever a wake-up takes.
     #[test]
     fn who_is_awake_is_not_woken() {
         let host = HostModel { submit: Nanos(12_000), wake: Nanos(30_000), ..NO_HOST };
         let ops = run(host, 64, 2, 1, 1).total(None).counts.ops;
         assert!((825..=840).contains(&ops), "{ops}");
-        // Alone it sleeps each time.
+        // A single request in flight sleeps each time.
         let ops = run(host, 64, 1, 1, 1).total(None).counts.ops;
         assert!((190..=194).contains(&ops), "{ops}");
     }
 
-    /// What was measured whole has the submission within: alone an operation takes the device's time or the
-    /// thread's, whichever is longer, and the thread bounds the rate as ever.
+    /// If the measurement of a device includes submission, a lone operation takes the longer of the device's
+    /// time and the thread's, and the thread still limits the rate.
     #[test]
     fn a_submission_within_the_devices_time_is_not_added_to_it() {
         let ops = |submit: u64, depth| {
@@ -365,9 +364,9 @@ mod tests {
         }
     }
 
-    /// 1000 arrivals per second for 10 s over one stall of 1 s: a tenth are delayed, evenly from 1 s down
-    /// to nothing, so p99 of the response time is 0.9 s. Service time with one slot shows next to none of
-    /// it; that is the number that tools without a schedule print.
+    /// 1000 arrivals per second for 10 s across one stall of 1 s: a tenth are delayed, evenly from 1 s to
+    /// nothing, so p99 of the response time is 0.9 s. The service time with one slot shows almost none of it;
+    /// that is what tools without a schedule print (coordinated omission).
     #[test]
     fn a_stall_is_charged_to_every_request_that_was_due() {
         let second = Nanos::from_secs(1);
@@ -388,14 +387,14 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
-        /// A lost or doubled request would be a rate that no device gave.
+        /// A lost or duplicated request would give a rate that no device reached.
         #[test]
         fn every_request_completes_once(seed: u64, depth in 1u32..20, threads in 1u32..4,
                                         servers in 1usize..5, jitter in 0u64..5_000) {
             let host = HostModel { jitter: Nanos(jitter), ..HostModel::io_uring() };
             let recording = run(host, servers, depth, threads, seed);
             let ops: u64 = recording.intervals.iter().map(|i| i.counts().ops).sum();
-            // In flight at the end all drain: depth * threads more than were done by then.
+            // All operations in flight at the end complete: depth * threads more than were done by then.
             let drains = recording.intervals.iter().filter(|i| i.phase == stats::Phase::Drain);
             let drained: u64 = drains.map(|i| i.counts().ops).sum();
             prop_assert!(drained <= u64::from(depth * threads));

@@ -10,8 +10,8 @@ use crate::HostModel;
 
 /// Version of the file.
 const SCHEMA: u32 = 1;
-/// p90 minus median of an exponential distribution, in means: ln 10 - ln 2. Beyond that are the rare moments
-/// in which other processes had the CPU.
+/// p90 minus median of an exponential distribution, in means: ln 10 - ln 2. The tail beyond p90 has rare
+/// preemptions by other processes.
 const P90_LESS_MEDIAN: f64 = 1.609;
 /// The median of an exponential distribution, in means of it: ln 2.
 const MEDIAN: f64 = std::f64::consts::LN_2;
@@ -25,15 +25,15 @@ pub struct Calibration {
     schema: u32,
     /// Kernel and CPU model; the calibration is valid only there.
     pub host: String,
-    /// When, for people.
+    /// Time of the measurement, as text.
     pub measured: String,
     /// Cores that threads share.
     pub cores: u32,
-    /// Whether each is of two hardware threads.
+    /// Whether cores are SMT siblings.
     pub siblings: bool,
-    /// Waking up.
+    /// Wake-up times.
     pub wake_ups: WakeUps,
-    /// Paths at each depth, the deepest of each last.
+    /// Paths at each depth; the deepest of each path is last.
     pub path: Vec<PathCost>,
 }
 
@@ -43,13 +43,13 @@ pub struct Calibration {
 pub struct WakeUps {
     /// After an interrupt (a timer's), median.
     pub interrupt: Nanos,
-    /// The same, p90.
+    /// Interrupt latency, p90.
     pub interrupt_p90: Nanos,
     /// CPU time of one sleep and wake-up, part of which overlaps with waiting.
     pub cpu: Nanos,
-    /// By a thread on the same CPU, mean.
+    /// Wake-up by a thread on the same CPU, mean.
     pub same_cpu: Nanos,
-    /// By a thread on another CPU, mean; `None` on a machine with one.
+    /// Wake-up by a thread on another CPU, mean; `None` on a machine with one.
     pub other_cpu: Option<Nanos>,
 }
 
@@ -61,11 +61,11 @@ pub struct PathCost {
     pub name: String,
     /// Operations in flight.
     pub depth: u32,
-    /// CPU time per operation, the client's and that of sleeping included.
+    /// CPU time per operation, including the client's and that of sleeping.
     pub cpu: Nanos,
     /// How often the client slept per operation.
     pub sleeps: f64,
-    /// The client's and the recorder's part of it.
+    /// The share of the client and the recorder in it.
     pub client: Nanos,
     /// Operations per second that were reached.
     pub rate: f64,
@@ -196,14 +196,13 @@ mod tests {
         Calibration::new(names, (1, true), wake_ups, vec![path(64, 2_300), path(1, 5_000)])
     }
 
-    /// Predictions for this host would be those of another.
+    /// Predictions for this host must use the times measured on it.
     #[test]
     fn a_path_is_what_was_measured_where_it_is_busy() {
         let host = some().path("io_uring").unwrap();
         assert_eq!((host.submit, host.complete), (Nanos(1_000), Nanos(1_000)));
         assert_eq!((host.between, host.cores), (Nanos(100), 1));
-        // Wake-up and exponential jitter together have the median and the 90th percentile that were
-        // measured.
+        // Wake-up and exponential jitter together have the measured median and p90.
         let (wake, mean) = (host.wake.get() as f64, host.jitter.get() as f64);
         for (share, measured) in [(0.5f64, 3_000.0), (0.9, 4_609.0)] {
             let quantile = wake - mean * (1.0 - share).ln();

@@ -1,4 +1,4 @@
-//! Threads on the cores of a host, one event for each piece of work.
+//! Threads on the cores of a host, one event per piece of work.
 //!
 //! Invariants: work of a thread follows its earlier work; a core does one thing at a time, slower next to a
 //! busy sibling.
@@ -12,11 +12,11 @@ pub(crate) const SIBLING_BUSY_PERCENT: u64 = 154;
 /// When each thread and each hardware thread is next free.
 #[derive(Debug)]
 pub(crate) struct Cores {
-    /// `[thread]`.
+    /// `[thread]`: time until which it is busy.
     thread_free: Vec<Nanos>,
     /// `[hardware thread]`, siblings adjacent; empty where each thread has its own core.
     core_free: Vec<Nanos>,
-    /// Whether a core is of two hardware threads.
+    /// Whether cores are SMT siblings.
     siblings: bool,
     /// Hardware thread to try first.
     next_core: usize,
@@ -26,7 +26,7 @@ impl Cores {
     /// `threads` threads on this many cores, with two hardware threads each if `siblings`; 0 cores: one for
     /// each thread.
     pub fn new(threads: usize, (cores, siblings): (u32, bool)) -> Self {
-        // Threads that each find a core idle need no count of them.
+        // Counting is unnecessary if each thread always finds an idle core.
         let hardware = match cores as usize {
             cores if cores < threads => cores * if siblings { 2 } else { 1 },
             _ => 0,
@@ -39,13 +39,12 @@ impl Cores {
         }
     }
 
-    /// Whether threads have to share.
+    /// Whether there are more threads than cores.
     #[inline]
     pub fn shared(&self) -> bool {
         !self.core_free.is_empty()
     }
 
-    /// When a thread is next free.
     #[inline]
     pub fn free_at(&self, thread: u32) -> Nanos {
         self.thread_free[thread as usize]
@@ -67,7 +66,7 @@ impl Cores {
         let free = &self.core_free;
         let beside = |place: usize| if self.siblings { free[place ^ 1] } else { Nanos::ZERO };
         let idle = |place: &usize| free[*place] <= ready && beside(*place) <= ready;
-        // Cores in turn: the one after the last is the likeliest to be idle.
+        // Cores in turn: the one after the last used is the likeliest to be idle.
         let (before, after) = (0..self.next_core, self.next_core..free.len());
         let place = after
             .chain(before)

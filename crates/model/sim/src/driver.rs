@@ -1,8 +1,8 @@
 //! The virtual-time driver: any clients against a block device behind a submission path, with the workload
 //! code and the recorder of measured trials.
 //!
-//! Invariants: time never goes back; at one instant clients that asked to be called come first, in the order
-//! in which they asked, then the device.
+//! Invariants: time never goes back; at one time clients that asked to be called come first, in the order in
+//! which they asked, then the device.
 
 use device::{Device, Event, EventQueue};
 use stats::{Recorded, Recorder, Recording, Timeline};
@@ -19,7 +19,7 @@ struct InFlight {
     issued: Nanos,
 }
 
-/// Events between two questions whether to stop: some milliseconds.
+/// Events between two checks for a stop: a few milliseconds.
 pub const STEPS: u32 = 1 << 14;
 
 struct Driver<D, W> {
@@ -51,7 +51,7 @@ pub fn run<D: Device, W: Workload<Op = BlockOp>>(
     run_unless(target, clients, timeline, &|| false).expect("invariant: nobody stops it")
 }
 
-/// Like [`run`], but `stop` is asked every [`STEPS`] events; `None` if it said so.
+/// Like [`run`], but calls `stop` every [`STEPS`] events; returns `None` if it returned true.
 ///
 /// # Panics
 /// As [`run`].
@@ -91,7 +91,7 @@ pub fn run_unless<D: Device, W: Workload<Op = BlockOp>>(
 
 impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
     /// Runs until no client will issue anything again; background work of a device has no end. Returns
-    /// whether it got there.
+    /// whether it completed.
     fn drain(&mut self, stop: &dyn Fn() -> bool) -> bool {
         let mut steps = 0u32;
         while !self.wakes.is_empty() || self.free_slots.len() < self.slots.len() {
@@ -114,7 +114,7 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
                     };
                     self.now = at;
                     let client = event.of();
-                    // A call that was planned for later than another one is out of date.
+                    // A call planned for a later time than another one is obsolete.
                     if self.wake_at[client as usize] == Some(at) {
                         self.wake_at[client as usize] = None;
                         self.pump(client);
@@ -163,7 +163,7 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
         }
     }
 
-    /// A place for an operation in flight.
+    /// Allocates a slot for an operation in flight.
     #[inline]
     fn slot(&mut self, flight: InFlight) -> u32 {
         match self.free_slots.pop() {

@@ -18,7 +18,7 @@ pub struct HostModel {
     pub name: &'static str,
     /// CPU time to submit: system call, file system if any, block layer and driver; blocks the thread.
     pub submit: Nanos,
-    /// The same for writes, where they differ: memory is written by the submitting thread.
+    /// Submission time of writes, if different: memory is written by the submitting thread.
     pub submit_write: Nanos,
     /// Interrupt and wake-up time, without CPU time of the thread. 0 on a device that completes during
     /// submission, such as memory.
@@ -31,7 +31,7 @@ pub struct HostModel {
     pub jitter: Nanos,
     /// Cores that the threads share; 0: one for each.
     pub cores: u32,
-    /// Whether a core is of two hardware threads.
+    /// Whether cores are SMT siblings.
     pub siblings: bool,
     /// Whether the device's times include submission, as whole-stack measurements do: the device starts when
     /// submission starts, and the completion is visible when both are done.
@@ -71,10 +71,10 @@ const KNOWN: [HostModel; 9] = [
     NONE,
 ];
 
-/// Throughput of two hardware threads of a core in that of one (assumed, as in `cores`).
+/// Throughput of the two hardware threads of a core, in percent of one (assumed, as in `cores`).
 const SIBLINGS_YIELD: f64 = 200.0 / SIBLING_BUSY_PERCENT as f64;
 
-/// No cost at all: of a device whose measurements contain its host.
+/// No cost: for a device whose measurements include its host.
 const NONE: HostModel = HostModel {
     between: Nanos::ZERO,
     jitter: Nanos::ZERO,
@@ -124,7 +124,7 @@ impl HostModel {
         KNOWN[2]
     }
 
-    /// All its times: submission, of a write, wake-up, completion, between, jitter.
+    /// All its times: submission, submission of a write, wake-up, completion, between, jitter.
     #[must_use]
     pub const fn times(&self) -> [Nanos; 6] {
         [self.submit, self.submit_write, self.wake, self.complete, self.between, self.jitter]
@@ -152,14 +152,13 @@ impl HostModel {
         KNOWN.iter().map(|host| host.name).collect()
     }
 
-    /// The same path to a device that completes during submission: no interrupt, no wake-up.
+    /// The path to a device that completes during submission: no interrupt, no wake-up.
     #[must_use]
     pub const fn without_wake(self) -> Self {
         Self { wake: Nanos::ZERO, jitter: BASE_JITTER, ..self }
     }
 
-    /// The device as this many client threads see it, and this path, combined with what `profile` already
-    /// includes.
+    /// The device as this many client threads see it, and this path without what `profile` already includes.
     #[must_use]
     pub fn met_by(self, profile: &Profile, threads: u32) -> (Cow<'_, Profile>, Self) {
         match (threads == 1).then(|| profile.of_one_thread()).flatten() {
@@ -171,7 +170,7 @@ impl HostModel {
         }
     }
 
-    /// The path as it applies to `profile`: memory completes during submission, and a whole-stack measurement
+    /// The path adapted to `profile`: memory completes during submission, and a whole-stack measurement
     /// includes its path, or states the thread's share of it.
     #[must_use]
     pub fn to(self, profile: &Profile) -> Self {
@@ -200,7 +199,7 @@ impl HostModel {
 mod tests {
     use super::*;
 
-    /// Errors of one path would be printed for predictions over another that takes other times.
+    /// Paths that differ in more than jitter must not share their validated errors.
     #[test]
     fn kin_differ_in_their_jitter_alone() {
         let mut pairs = 0;

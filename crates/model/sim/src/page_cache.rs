@@ -2,13 +2,13 @@
 //!
 //! An active and an inactive list, with shadow entries of evicted pages, as in mm/workingset.c, mm/vmscan.c
 //! and mm/swap.c (Linux 6.18, without multi-generational LRU). Reclaim moves pages from the active to the
-//! inactive list when the statistics say that the inactive one is short, or pages came back since it last
-//! ended; the statistics of a memory cgroup are flushed only every 2 s (`FLUSH_TIME` in mm/memcontrol.c),
-//! which has visible effects: see [`PageCache::in_group`].
+//! inactive list when the statistics say that the inactive one is short, or evicted pages were read again
+//! since the last reclaim; the statistics of a memory cgroup are flushed only every 2 s (`FLUSH_TIME` in
+//! mm/memcontrol.c), which has visible effects: see [`PageCache::in_group`].
 //!
 //! Invariants: at most `frames` pages are resident; a page is on one list exactly when it is resident.
 
-/// How the kernel sees that a resident page is used.
+/// How the kernel detects that a resident page is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recency {
     /// Ignored: since Linux 6.3 reclaim ignores the accessed bits of `MADV_RANDOM` mappings
@@ -24,7 +24,7 @@ pub enum Recency {
 const END: u32 = u32::MAX;
 /// Pages evicted in one batch, and scanned before the other list has its turn (`SWAP_CLUSTER_MAX`).
 const BATCH: u32 = 32;
-/// A round of reclaim scans the list lengths shifted right by this, less one in each further round
+/// A round of reclaim scans the list lengths shifted right by this, and by one less in each further round
 /// (`DEF_PRIORITY`).
 const PRIORITY: u32 = 12;
 /// Pages in a GiB.
@@ -42,9 +42,9 @@ const EVICTED: u8 = 16;
 
 #[derive(Debug, Clone, Copy)]
 struct Page {
-    /// Toward the head, or the age of its eviction.
+    /// Link toward the head, or the age of its eviction.
     previous: u32,
-    /// Toward the tail.
+    /// Link toward the tail.
     next: u32,
     flags: u8,
 }
@@ -60,7 +60,7 @@ impl List {
     const EMPTY: Self = Self { head: END, tail: END, length: 0 };
 }
 
-/// The page cache of one file; 12 bytes a page of it.
+/// The page cache of one file; 12 bytes per page.
 #[derive(Debug)]
 pub struct PageCache {
     frames: u32,
@@ -72,13 +72,13 @@ pub struct PageCache {
     age: u32,
     /// Pages that were refaulted early enough to be activated.
     refaults: u64,
-    /// The statistics that reclaim sees.
+    /// The statistics that reclaim uses.
     known: Statistics,
     /// Refaults in the statistics when reclaim last ended.
     refaults_before: u64,
-    /// The statistics are flushed by hand.
+    /// The statistics are flushed explicitly.
     in_group: bool,
-    /// Pages that were evicted since they were last taken, for those that ask.
+    /// Pages evicted since the last call of `take_evicted`, if recorded.
     evicted: Option<Vec<u32>>,
 }
 
@@ -110,8 +110,8 @@ impl PageCache {
         }
     }
 
-    /// The same in a memory cgroup: reclaim decides by the statistics of the last
-    /// [`PageCache::flush_statistics`], which the kernel does every [`PageCache::FLUSH_SECONDS`].
+    /// In a memory cgroup, reclaim decides by the statistics of the last [`PageCache::flush_statistics`],
+    /// which the kernel does every [`PageCache::FLUSH_SECONDS`].
     #[must_use]
     pub fn in_group(self) -> Self {
         Self { in_group: true, ..self }
@@ -129,7 +129,7 @@ impl PageCache {
         self.pages.resize(len, page);
     }
 
-    /// Whether it is a memory group's.
+    /// Whether it belongs to a memory cgroup.
     #[must_use]
     pub const fn is_in_group(&self) -> bool {
         self.in_group
@@ -215,7 +215,7 @@ impl PageCache {
         self.add(page, active);
     }
 
-    /// Evicts a batch, in rounds that look at ever more of both lists (`shrink_lruvec`).
+    /// Evicts a batch, in rounds that scan increasing parts of both lists (`shrink_lruvec`).
     fn reclaim(&mut self) {
         let (before, mut priority, mut forced) = (self.resident(), PRIORITY, false);
         while before - self.resident() < BATCH.min(before) {
@@ -226,7 +226,7 @@ impl PageCache {
             self.round(priority, deactivates, before);
             match priority.checked_sub(1) {
                 Some(next) => priority = next,
-                // Nothing found: the active list has to give, whatever the statistics say.
+                // Nothing found: scan the active list regardless of the statistics.
                 None => (priority, forced) = (PRIORITY, true),
             }
         }
@@ -266,7 +266,7 @@ impl PageCache {
         }
     }
 
-    /// Evicts a page of the inactive list, or spares it.
+    /// Evicts a page of the inactive list, or keeps it.
     fn look_at(&mut self, page: u32) {
         self.remove(page);
         let flags = self.pages[page as usize].flags;
@@ -279,7 +279,7 @@ impl PageCache {
             }
             return;
         }
-        // Every mapping begins accessed, so it takes two scans to tell that a page is used again.
+        // Every mapping starts as accessed, so two scans are needed to detect that a page is used again.
         self.pages[page as usize].flags = (flags & !YOUNG) | REFERENCED;
         self.add(page, seen);
     }

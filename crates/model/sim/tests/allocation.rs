@@ -1,5 +1,5 @@
-//! Virtual time allocates nothing once it runs: a trial ten times as long allocates no more.
-//! If it did, virtual time would be as slow as the allocator.
+//! Virtual time must not allocate per event: a trial ten times as long allocates no more. Otherwise the
+//! allocator would dominate its speed.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,11 +14,11 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: everything is passed on to the system's allocator unchanged.
+// SAFETY: everything is passed on to the system allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are the system allocator's.
+        // SAFETY: the caller upholds the contract of the system allocator.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
@@ -40,7 +40,7 @@ fn timeline(milliseconds: u64) -> Timeline {
     Timeline { warm_up: Nanos::ZERO, measure, interval: measure }
 }
 
-/// Allocations and operations of this many milliseconds of a device behind a submission path.
+/// Allocations and operations in this many milliseconds of a device behind a submission path.
 fn block(milliseconds: u64) -> (u64, u64) {
     let timeline = timeline(milliseconds);
     let plan =
@@ -56,6 +56,6 @@ fn block(milliseconds: u64) -> (u64, u64) {
 fn nothing_is_allocated_after_warm_up() {
     let ((short, few), (long, many)) = (block(50), block(500));
     assert!(many > 5 * few && few > 1000, "{few} and {many} operations");
-    // Queues that grow to their size do so in both.
+    // Queues grow to their full size in both.
     assert!(long <= short + 20, "{short} allocations, ten times as long {long}");
 }

@@ -1,5 +1,5 @@
-//! Stalls and overload at the edges of a trial, against what every operation that was due must have waited: a
-//! stall across the end that vanishes makes a drive that freezes look fast.
+//! Stalls and overload at the ends of a trial, compared with what every arrival must have waited: if a stall
+//! across the end vanished, a drive that freezes would look fast.
 
 use crosspoint_sim::{BlockPath, HostModel, run};
 use device::{Completion, Device, EventQueue, Request, Stages};
@@ -7,7 +7,7 @@ use stats::{Recording, Timeline, estimate::percentile};
 use units::{Bytes, Nanos, Rate, Seed};
 use workload::{Arrivals, BlockGroup, BlockPlan, Spacing, Until};
 
-/// Serves one request at a time and stands still from one instant to another.
+/// Serves one request at a time and stops for one period.
 struct Freezing {
     service: Nanos,
     frozen: (Nanos, Nanos),
@@ -73,9 +73,9 @@ fn near(found: f64, right: f64) {
     assert!((found / right - 1.0).abs() < 0.10, "{found} s for {right} s");
 }
 
-/// 2.5 s from 9.0 of 10 s on, 1000 arrivals per second: those of the last second wait 2.5 to 1.5 s. Of 10
-/// 000 the 10th from the top waits 2.49 s, the 100th 2.40 s. Counting what ends in time, p99.9 is the
-/// service time.
+/// A stall of 2.5 s from 9.0 s of 10 s, 1000 arrivals per second: those of the last second wait 2.5 to 1.5 s.
+/// Of 10,000 the 10th longest waits 2.49 s, the 100th 2.40 s. Counting only what completes in time, p99.9
+/// would be the service time.
 #[test]
 fn a_stall_across_the_end_counts_for_all_that_was_due() {
     let frozen = (ms(9_000), ms(11_500));
@@ -86,7 +86,7 @@ fn a_stall_across_the_end_counts_for_all_that_was_due() {
     assert!(recording.total(None).counts.ops <= 9_010, "the rate is of what ended in time");
 }
 
-/// Twice what can be served: the last arrival of 10 s waits for 10 s.
+/// Twice the capacity: the last arrival of 10 s waits for 10 s.
 #[test]
 fn overload_waits_as_long_as_the_backlog() {
     let never = (Nanos::MAX, Nanos::MAX);
@@ -95,7 +95,7 @@ fn overload_waits_as_long_as_the_backlog() {
     near(at(&recording, 50.0), 5.0);
 }
 
-/// A closed loop has what is in flight at the end: 16 operations, 4 s.
+/// A closed loop counts what is in flight at the end: 16 operations, 4 s.
 #[test]
 fn a_closed_loop_counts_what_is_in_flight_at_the_end() {
     let frozen = (ms(8_000), ms(12_000));
@@ -106,20 +106,19 @@ fn a_closed_loop_counts_what_is_in_flight_at_the_end() {
     assert_eq!(stalled, 16);
 }
 
-/// What was due in the warm-up is no latency of the measured time, though it ends in it: a stall of 1 s over
-/// the end of the warm-up leaves what was due after that end, at most 0.1 s.
+/// Arrivals during warm-up must not count in the latencies, even if they complete later: a stall of 1 s over
+/// the end of the warm-up leaves at most 0.1 s for arrivals after that end.
 #[test]
 fn a_stall_of_the_warm_up_stays_there() {
     let frozen = (ms(1_100), ms(2_100));
     let recording = trial(ms(2_000), (Nanos(100_000), frozen), scheduled());
     assert!(!recording.carried.is_empty());
-    // 100 arrivals of 10 000 wait 0.1 s and less, and a thousandth of a second each for those before them:
-    // the backlog of 1000 takes another 0.1 s.
+    // 100 of 10,000 arrivals wait 0.1 s or less, plus 0.1 s for the backlog of 1000.
     near(at(&recording, 99.9), 0.19);
     assert_eq!(recording.total(None).due.ops, 10_000);
 }
 
-/// What is not issued even late is longer than anything known, and says so.
+/// Arrivals that are never issued must be reported as a lower bound.
 #[test]
 fn what_never_ends_is_at_least() {
     let never_again = (ms(5_000), Nanos::from_secs(3600));
@@ -132,7 +131,7 @@ fn what_never_ends_is_at_least() {
     assert!(!median.at_least && median.value < 1e6);
 }
 
-/// A seed is all that a run depends on.
+/// The result must depend on nothing but the seed.
 #[test]
 fn another_run_is_the_same() {
     let poisson = Arrivals::open(Spacing::Poisson, Rate(5_000));
@@ -155,7 +154,7 @@ impl Device for Losing {
     fn advance(&mut self, _: Nanos, _: &mut Vec<Completion>) {}
 }
 
-/// A device that loses an operation must not pass for a run in which nothing happened.
+/// A device that loses an operation must be detected.
 #[test]
 #[should_panic(expected = "2 operations never ended")]
 fn lost_operations_are_found() {

@@ -1,4 +1,4 @@
-//! The page cache by itself: what must hold for any accesses, and what no policy can change.
+//! Properties of the page cache for any accesses, and results that hold for every policy.
 
 use crosspoint_sim::{PageCache, Recency};
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ fn random(state: &mut Xoshiro256PlusPlus, below: u32) -> u32 {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// A page that is on two lists, or on none, would be read for ever or never.
+    /// A page that is on two lists, or on none, would stay forever or never.
     #[test]
     fn lists_hold_what_is_resident(seed: u64, pages in 1u32..400, frames in 1u32..300, kind in 0usize..3,
                                    in_group: bool) {
@@ -44,7 +44,7 @@ proptest! {
     }
 }
 
-/// Where every page is as likely, no policy is better than another: the hit ratio is the share that has room.
+/// With uniform accesses every policy has the same hit ratio: the resident share.
 #[test]
 fn uniform_accesses_hit_by_the_share_that_is_resident() {
     let (pages, frames, accesses) = (20_000, 8_000, 400_000);
@@ -56,13 +56,13 @@ fn uniform_accesses_hit_by_the_share_that_is_resident() {
         }
         let hits = (0..accesses).filter(|_| cache.access(random(&mut state, pages))).count();
         let found = hits as f64 / f64::from(accesses);
-        // A batch of 32 frames is free half of the time.
+        // On average half of a batch of 32 frames is free.
         let exact = f64::from(frames - 16) / f64::from(pages);
         assert!((found / exact - 1.0).abs() < 0.01, "{recency:?}: {found} against {exact}");
     }
 }
 
-/// Pages that are used again and again stay where their use is seen, and do not where it is not.
+/// Frequently used pages must stay if their use is detected, and only then.
 #[test]
 fn a_hot_set_stays_where_its_use_is_seen() {
     let (hot, cold, frames) = (500, 100_000, 2_000);
@@ -86,9 +86,9 @@ fn a_hot_set_stays_where_its_use_is_seen() {
     assert!(bit < none / 2.0 && marks < none / 10.0, "{bit} and {marks} instead of {none}");
 }
 
-/// Misses of 300,000 Zipf accesses in a quarter of the pages, by how the kernel sees their use and by how
-/// often a group's statistics are flushed. The test next to the kernel needs root; this one fails when the
-/// model has changed. The numbers are the model's own.
+/// Misses of 300,000 Zipf accesses with a quarter of the pages resident, by how the kernel detects their use
+/// and how often a cgroup's statistics are flushed. A change detector: the comparison with the kernel needs
+/// root, and the numbers are the model's own.
 #[test]
 fn the_model_is_what_was_compared_with_the_kernel() {
     let misses = |recency, flush_every: Option<u32>| {

@@ -1,5 +1,5 @@
-//! The event kernel, the arrivals and the recorder together against a queue that has a closed form: if they
-//! are off here, they are off everywhere.
+//! The event kernel, the arrivals and the recorder together against queues with a closed form: an error here
+//! would affect every prediction.
 
 use crosspoint_sim::{BlockPath, HostModel, run};
 use device::{
@@ -92,8 +92,7 @@ fn several_servers_wait_as_m_m_c() {
 /// Bytes of one program.
 const PROGRAM_SIZE: u32 = 64 << 10;
 
-/// A flash drive of one program unit that loses its buffer with the power; everything but programs is next to
-/// nothing.
+/// A flash drive with one program unit and a volatile buffer; everything but programs takes almost no time.
 fn volatile_drive(program: Nanos) -> Model {
     let text = BUILT_IN.iter().find(|(name, _)| *name == "samsung-970-pro").expect("it ships").1;
     let set = |text: String, key: &str, value: &str| {
@@ -132,8 +131,8 @@ fn of(device: Model, plan: BlockPlan, timeline: Timeline, class: OpClass) -> (f6
     (mean, total.counts.ops as f64 / recording.seconds())
 }
 
-/// Each forced write is two programs of a fixed time at one unit, its data and the mapping: random arrivals
-/// wait as Pollaczek and Khinchine derived.
+/// Each FUA write is two programs of a fixed time at one unit, its data and the mapping: random arrivals must
+/// wait as in M/D/1 (Pollaczek-Khinchine).
 #[test]
 fn forced_writes_wait_as_m_d_1() {
     let (program, second) = (Nanos::from_micros(200), Nanos::from_secs(1));
@@ -153,8 +152,8 @@ fn forced_writes_wait_as_m_d_1() {
     }
 }
 
-/// A forced write is on the medium when it ends: one that fills a program waits for it, and then for the
-/// mapping, like one that fills none or more than one.
+/// A FUA write is durable when it completes: one that fills a program waits for it and then for the mapping,
+/// as does one that fills none or more than one.
 #[test]
 fn a_forced_write_waits_for_its_data_whatever_its_size() {
     let (program, second) = (Nanos::from_micros(200), Nanos::from_secs(1));
@@ -173,8 +172,8 @@ fn a_forced_write_waits_for_its_data_whatever_its_size() {
     }
 }
 
-/// A log whose groups of `k` appends end with a flush: each group is one program of what was gathered with
-/// the mapping, so the appends that a second takes are `k / program time`.
+/// A log whose groups of `k` appends end with a flush: each group is one program of the buffered data with
+/// the mapping, so the rate of appends is `k / program time`.
 #[test]
 fn a_group_commit_costs_one_program() {
     let (program, second) = (Nanos::from_micros(200), Nanos::from_secs(1));

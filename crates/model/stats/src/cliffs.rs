@@ -1,4 +1,4 @@
-//! The course of a rate over a run: steady, a trend, periodic, or with cliffs (lasting changes).
+//! The course of a rate over a run: steady, a trend, periodic, or with lasting changes ("cliffs").
 //!
 //! Change points by optimal partitioning (B. Jackson et al., "An Algorithm for Optimal Partitioning of Data
 //! on an Interval", IEEE Signal Processing Letters 12, 2005) with squared errors and a penalty of `2 V ln n`
@@ -6,17 +6,17 @@
 //! and of neighbouring groups of five, which also accounts for correlated neighbours. The weakest change
 //! point is dropped until Welch's t, with the correlation of the residuals taken out, has p <= 1e-4 and the
 //! size matters for each. A smooth function that describes the series about as well (Bayesian information
-//! criterion) makes it a trend (a polynomial, an exponential settling) or periodic (a sine); cliffs that
+//! criterion) makes it a trend (a polynomial, an exponential settling) or periodic (a sine); changes that
 //! alternate in direction make it periodic, too.
 //!
-//! Invariants: the same series gives the same course. The rate of false positives is in `docs/COVERAGE.md`,
-//! by simulation.
+//! Invariant: the same series gives the same course. The rate of false positives is in `docs/COVERAGE.md`, by
+//! simulation.
 
 use crate::estimate::{t_quantile, two_sided_p};
 
-/// Least points on either side of a cliff.
+/// Minimum number of points on either side of a change.
 pub const SIDE_MIN: usize = 10;
-/// Fewer points are not judged.
+/// Minimum number of points.
 pub const POINTS_MIN: usize = 40;
 /// Significance level of a difference between neighbouring parts.
 const P_MAX: f64 = 1e-4;
@@ -24,20 +24,20 @@ const P_MAX: f64 = 1e-4;
 pub const SIZE_MIN: f64 = 0.10;
 /// Maximum number of points; longer series are averaged down.
 const POINTS_MAX: usize = 400;
-/// Number of alternating cuts from which on the course is periodic.
+/// Number of alternating changes from which on the course is periodic.
 const WAVE_CUTS: usize = 3;
 /// A difference of the criterion that is very strong evidence (Kass and Raftery, JASA 90, 1995).
 const FAR_BETTER: f64 = 10.0;
-/// The same, for strong evidence: by how much cuts must be better than a smooth function.
+/// Strong evidence: by how much change points must be better than a smooth function.
 const CLEARLY_BETTER: f64 = 6.0;
 /// Time constants of an exponential settling, as shares of the series.
 const SETTLING: [f64; 4] = [0.03, 0.06, 0.12, 0.25];
-/// Of the heights of a wave the least over the largest.
+/// Minimum ratio of the smallest to the largest height of a wave.
 const WAVE_ALIKE: f64 = 0.4;
 /// Relative change, against the larger side, that needs no significance test if the sides do not overlap:
 /// strongly correlated neighbours leave so few independent points that no test has power.
 const LARGE: f64 = 0.5;
-/// Of this many points one may lie on the wrong side.
+/// One point in this many may lie on the wrong side.
 const APART: usize = 50;
 /// Half periods up to which a sine counts as a trend.
 const WAVE_HALVES: usize = 2;
@@ -53,14 +53,14 @@ pub enum Course {
     Steady,
     /// It changed gradually; `after / before - 1` of the ends of the fitted line or curve.
     Trend(f64),
-    /// It went up and down in turn, this many times.
+    /// It alternated between two levels, with this many changes.
     Wave(usize),
-    /// It changed for good at these places, in order; not empty.
+    /// Its level changed at these points, in order; not empty.
     Cliffs(Vec<Cliff>),
 }
 
 impl Course {
-    /// The cliffs; empty if there are none or the series was not judged.
+    /// The change points; empty if there are none or there are too few points.
     #[must_use]
     pub fn cliffs(&self) -> &[Cliff] {
         match self {
@@ -75,14 +75,14 @@ impl Course {
 pub struct Cliff {
     /// Number of the first point after it.
     pub at: usize,
-    /// Mean from the cliff before, or the beginning, to this one.
+    /// Mean from the previous change, or the start, to this one.
     pub before: f64,
-    /// Mean from this one to the next, or the end.
+    /// Mean from this change to the next, or the end.
     pub after: f64,
     /// `after / before - 1`; infinite for a rise from zero.
     pub change: f64,
     /// 95 % interval of `change`: Welch's t on the logarithms of the means (delta method); of the difference
-    /// where a mean is 0. Not corrected for having been selected.
+    /// if a mean is 0. Not corrected for selection.
     pub interval: (f64, f64),
 }
 
@@ -139,7 +139,7 @@ impl Sums {
     fn of(points: &[f64]) -> Self {
         let mut sums = vec![(0.0, 0.0)];
         let mut last = (0.0, 0.0);
-        // Around the mean, so that squares of large values do not cancel.
+        // Centred, so that squares of large values do not cancel.
         let mean = average(points);
         for point in points {
             let x = point - mean;
@@ -170,9 +170,9 @@ fn variance(points: &[f64]) -> f64 {
     of_groups(1).max(5.0 * of_groups(5))
 }
 
-/// Places of the cuts with the least squares and penalties in sum.
+/// Indices of the change points with the smallest sum of squares and penalties.
 fn partition(sums: &Sums, n: usize, penalty: f64) -> Vec<usize> {
-    // `[end]`: lowest cost of the points before it, and where its last part begins.
+    // `[end]`: lowest cost of the points before it, and where its last part starts.
     let mut best = vec![(f64::INFINITY, 0); n + 1];
     best[0] = (-penalty, 0);
     for end in SIDE_MIN..=n {
@@ -193,7 +193,7 @@ fn partition(sums: &Sums, n: usize, penalty: f64) -> Vec<usize> {
     places
 }
 
-/// Whether cliffs alternate in direction with about equal size; a single large one among smaller ones does
+/// Whether changes alternate in direction with about equal size; a single large one among smaller ones does
 /// not count.
 fn is_wave(found: &[Cliff]) -> bool {
     let turns = |pair: &[Cliff]| (pair[0].change < 0.0) != (pair[1].change < 0.0);
@@ -203,8 +203,8 @@ fn is_wave(found: &[Cliff]) -> bool {
     found.len() >= WAVE_CUTS && found.windows(2).all(turns) && low >= WAVE_ALIKE * high
 }
 
-/// A cliff, how likely a difference of the means on its sides is by chance, and whether (nearly) all points
-/// of one side lie beyond all of the other.
+/// A change point, the p-value of the difference of its means, and whether (nearly) all points of one side
+/// lie beyond all of the other.
 struct Told {
     cliff: Cliff,
     p: f64,
@@ -220,7 +220,7 @@ fn described(points: &[f64], places: &[usize]) -> Vec<Told> {
     told.map(|(&at, pair)| described_one(at, (pair[0], pair[1]), worth)).collect()
 }
 
-/// How many points are worth one independent point, from the remaining correlation of neighbours around the
+/// How many points count as one independent point, from the remaining correlation of neighbours around the
 /// means of `parts`.
 fn inflation(parts: &[&[f64]]) -> f64 {
     let (mut neighbours, mut squares, mut count) = (0.0, 0.0, 0);
@@ -264,7 +264,7 @@ fn described_one(at: usize, (left, right): (&[f64], &[f64]), worth: f64) -> Told
         let reach = t_quantile(freedom) * error;
         ((difference - reach) / before, (difference + reach) / before)
     };
-    // Half-way in logarithms: a level wanders by a share of itself.
+    // The middle on a logarithmic scale: levels vary in proportion to their size.
     let middle =
         if before.min(after) > 0.0 { (before * after).sqrt() } else { (before + after) / 2.0 };
     let apart = lie_apart(left, right, middle);
@@ -280,7 +280,7 @@ fn lie_apart(left: &[f64], right: &[f64], middle: f64) -> bool {
     wrong(left, falls) && wrong(right, !falls)
 }
 
-/// The course of a series that a smooth function describes about as well as its cuts do.
+/// The course of a series that a smooth function describes about as well as its change points do.
 fn smooth(points: &[f64], sums: &Sums, places: &[usize]) -> Option<Course> {
     let n = points.len() as f64;
     let criterion = |squares: f64, parameters: usize| {
@@ -295,8 +295,8 @@ fn smooth(points: &[f64], sums: &Sums, places: &[usize]) -> Option<Course> {
     (least <= of_cuts + CLEARLY_BETTER).then_some(fit.course)
 }
 
-/// The change from end to end of a series without cuts, if a smooth function describes it far better than its
-/// mean and the change matters.
+/// The change from end to end of a series without change points, if a smooth function describes it far better
+/// than its mean and the change matters.
 fn gradual(points: &[f64], sums: &Sums) -> Option<Course> {
     let independent = points.len() as f64 / inflation(&[points]).sqrt();
     let constant = sums.cost(0, points.len());
@@ -336,7 +336,7 @@ fn fits(points: &[f64]) -> Vec<Fit> {
         let left = residuals(points, &[basis(&|_| 1.0), basis(&|x| (-x / settling).exp())]);
         out.push(Fit { parameters: 3, squares: dot(&left, &left), course: trend(&left) });
     }
-    // Half a period at least, ten points a period at least.
+    // At least half a period, and at least ten points per period.
     for halves in 1..=n / 5 {
         let turn = std::f64::consts::PI * halves as f64;
         let bases = [basis(&|_| 1.0), basis(&|x| (turn * x).sin()), basis(&|x| (turn * x).cos())];
@@ -396,7 +396,7 @@ mod tests {
     use rand::{Rng, SeedableRng};
     use rand_xoshiro::Xoshiro256PlusPlus;
 
-    /// Noise around 1, each point taking `memory` of the one before.
+    /// Noise around 1 in which each point keeps the share `memory` of the previous deviation.
     fn noise(seed: u64, count: usize, (spread, memory): (f64, f64)) -> Vec<f64> {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut unit = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
@@ -427,8 +427,7 @@ mod tests {
 
     type Shape = dyn Fn(f64) -> f64;
 
-    /// A tool that cries at noise is soon not heard; one that calls every trend a cliff explains nothing.
-    /// What is stated: of 100 series without a cliff 3 at most.
+    /// False alarms must stay rare: at most 3 of 100 series without a change.
     #[test]
     fn series_without_a_cliff_give_at_most_the_stated_false_alarms() {
         let flat = |_: f64| 1.0;
@@ -457,7 +456,7 @@ mod tests {
         for seed in 0..20 {
             let series = shaped(seed, 90, (0.10, 0.3), |x| if x < 0.555 { 1.0 } else { 0.5 });
             let Course::Cliffs(found) = course(&series) else { panic!("seed {seed}") };
-            // Noise may have a smaller one of its own, in one series of twenty.
+            // One series in twenty may have a smaller change due to noise.
             more += found.len() - 1;
             let near = |cliff: &&Cliff| cliff.at.abs_diff(50) <= 2;
             let cliff = found.iter().find(near).unwrap_or_else(|| panic!("seed {seed}: {found:?}"));
@@ -467,7 +466,7 @@ mod tests {
         assert!(more <= 1, "{more}");
     }
 
-    /// A fall near the end of a run is what a run is watched for.
+    /// A drop near the end of a run must be found.
     #[test]
     fn a_cliff_near_the_end_and_two_cliffs_are_found_and_a_short_dip_is_none() {
         let late = shaped(5, 120, (0.05, 0.0), |x| if x < 0.9 { 1.0 } else { 0.5 });
@@ -482,8 +481,8 @@ mod tests {
         assert_eq!(course(&[1.0; 39]), Course::NotJudged);
     }
 
-    /// A database that falls to a hundredth while the processors are shared: the level before wanders so
-    /// much that it is worth two independent points.
+    /// A drop to a hundredth must be found even if CPU contention makes the earlier level vary so much that
+    /// it counts as two independent points.
     #[test]
     fn a_fall_from_a_level_that_wanders_is_a_cliff() {
         for seed in 0..50 {
@@ -507,7 +506,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
-        /// Whatever was recorded, cliffs lie inside, in order, and nothing panics.
+        /// For any input, change points lie inside, in order, and nothing panics.
         #[test]
         fn cliffs_lie_inside(series in prop::collection::vec(0.0f64..1e6, 0..900)) {
             let found = course(&series);

@@ -1,20 +1,21 @@
-//! Whether one system differs from another: the unit is the run, and the difference comes before the verdict.
+//! Tests whether one system differs from another: the unit is the run, and the result is the difference with
+//! its interval.
 //!
 //! Values are compared by their logarithms, so a difference is a ratio. Systems whose runs alternate are
 //! compared pair by pair: from six pairs on by Student's t on the differences of pairs, with three to five by
 //! least squares on system and position in the run order, which spends one degree of freedom on the host's
 //! drift and keeps more of them than pairs would. Systems from separate sessions are compared by Welch's t.
-//! Equivalence is a test, too: two one-sided ones (Schuirmann, 1987, 10.1007/BF01068419). Figures judged
-//! together are corrected by Holm's procedure (1979). Invariants: fewer than three values a side give no
+//! Equivalence is tested by two one-sided tests (Schuirmann, 1987, 10.1007/BF01068419). Figures with a joint
+//! verdict are corrected by Holm's procedure (1979). Invariants: fewer than three values per side give no
 //! difference, nor does a value that is not positive.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::estimate::{t_quantile, two_sided_p};
 
-/// Repetitions a side that a difference needs.
+/// Minimum number of repetitions per side.
 pub const REPETITIONS_MIN: usize = 3;
-/// Pairs from which on their differences are sufficient.
+/// Number of pairs from which on their differences are sufficient.
 const PAIRS_ALONE: usize = 6;
 /// Probability of a false verdict over all figures judged together.
 pub const FALSE_SHARE: f64 = 0.05;
@@ -28,7 +29,7 @@ const PAIRS_MAX: u32 = 10_000;
 /// The value of a run and its place in the order of running.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Placed {
-    /// From 0, of all that ran; only differences of places matter.
+    /// Position in the run order, from 0; only differences matter.
     pub place: u32,
     /// In any unit, above 0.
     pub value: f64,
@@ -47,16 +48,16 @@ pub struct Difference {
     pub n: usize,
     /// Standard deviation of the difference of one pair of runs, in logarithms (0.03 is about 3 %).
     pub spread: f64,
-    /// They took turns.
+    /// The runs alternated.
     pub turns: bool,
 }
 
 /// Verdict on a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finding {
-    /// The second value is larger, whatever that is worth.
+    /// The second value is larger, whether that is better or worse.
     Larger,
-    /// It is smaller.
+    /// The second value is smaller.
     Smaller,
     /// They differ by less than the margin.
     Equal,
@@ -64,8 +65,8 @@ pub enum Finding {
     Open,
 }
 
-/// The difference of two systems that took turns. `None` with fewer than [`REPETITIONS_MIN`] pairs, or where
-/// a value is not above 0.
+/// The difference of two systems whose runs alternated. `None` with fewer than [`REPETITIONS_MIN`] pairs, or
+/// if a value is not positive.
 #[must_use]
 pub fn paired(pairs: &[(Placed, Placed)]) -> Option<Difference> {
     let all = pairs.iter().flat_map(|(a, b)| [a.value, b.value]);
@@ -92,7 +93,7 @@ fn of_pairs(pairs: &[(Placed, Placed)]) -> Difference {
 }
 
 /// Least squares of the logarithms on a level, the system and the position: 2n - 3 degrees of freedom. `None`
-/// where position and system are confounded.
+/// if position and system are confounded.
 fn with_drift(pairs: &[(Placed, Placed)]) -> Option<Difference> {
     let rows: Vec<(f64, f64, f64)> = pairs
         .iter()
@@ -105,7 +106,7 @@ fn with_drift(pairs: &[(Placed, Placed)]) -> Option<Difference> {
     let sum = |of: &dyn Fn(f64, f64, f64) -> f64| -> f64 {
         rows.iter().map(|(s, t, y)| of(*s, t - place, y - level)).sum()
     };
-    // Systems are balanced: their mean is 0.
+    // The design is balanced: the mean of the system variable is 0.
     let (ss, tt, st) = (sum(&|s, _, _| s * s), sum(&|_, t, _| t * t), sum(&|s, t, _| s * t));
     let (sy, ty) = (sum(&|s, _, y| s * y), sum(&|_, t, y| t * y));
     let whole = ss * tt - st * st;
@@ -164,8 +165,7 @@ impl Difference {
         (self.ratio * (-half).exp(), self.ratio * half.exp())
     }
 
-    /// Likelihood of a ratio at least as far from 1, or rather from the trivial difference next to it,
-    /// where the systems do not differ by more than that.
+    /// The p-value for the hypothesis that the systems differ by no more than the trivial difference.
     #[must_use]
     pub fn p_differs(&self) -> f64 {
         let beyond = self.ratio.ln().abs() - TRIVIAL.ln_1p();
@@ -178,8 +178,8 @@ impl Difference {
         two_sided_p(beyond / self.error, self.freedom)
     }
 
-    /// Likelihood of a ratio this near to 1 where the systems differ by the margin (0.05 is 5 %): the larger
-    /// of the two one-sided tests.
+    /// The p-value for the hypothesis that the systems differ by the margin (0.05 is 5 %): the larger of the
+    /// two one-sided tests.
     #[must_use]
     pub fn p_equal(&self, margin: f64) -> f64 {
         let inside = margin.ln_1p() - self.ratio.ln().abs();
@@ -189,23 +189,23 @@ impl Difference {
         StudentsT::new(0.0, 1.0, self.freedom).map_or(1.0, |t| 1.0 - t.cdf(inside / self.error))
     }
 
-    /// Pairs (or runs a side) needed to detect a difference of `margin` with probability [`POWER`] among
-    /// `figures` judged together, at the observed spread; `None` beyond ten thousand, and where the margin is
-    /// negligible.
+    /// Pairs (or runs per side) needed to detect a difference of `margin` with probability [`POWER`] among
+    /// `figures` with a joint verdict, at the observed spread; `None` above ten thousand, and if the margin
+    /// is negligible.
     #[must_use]
     pub fn needed(&self, margin: f64, figures: usize) -> Option<u32> {
         (REPETITIONS_MIN as u32..=PAIRS_MAX).find(|n| self.found_by(*n, figures) <= margin.ln_1p())
     }
 
-    /// The smallest difference (0.05 is 5 %) that this many pairs as these find with a chance of [`POWER`],
-    /// of this figure by itself.
+    /// The smallest difference (0.05 is 5 %) that this number of pairs detects with probability [`POWER`],
+    /// for this figure alone.
     #[must_use]
     pub fn finds(&self) -> f64 {
         self.found_by(self.n as u32, 1).exp_m1()
     }
 
-    /// The logarithm of the smallest ratio that `n` pairs or runs a side find with a chance of [`POWER`],
-    /// the likelihood divided among this many figures (at least as strict as Holm's procedure).
+    /// The logarithm of the smallest ratio that `n` pairs or runs per side detect with probability [`POWER`],
+    /// with the significance level divided among this many figures (at least as strict as Holm's procedure).
     fn found_by(&self, n: u32, figures: usize) -> f64 {
         let pairs = f64::from(n);
         let (freedom, error) = if self.turns {
@@ -225,8 +225,8 @@ impl Difference {
     }
 }
 
-/// Findings of figures that are judged together: the chance of any false "larger" or "smaller" among them is
-/// [`FALSE_SHARE`] at most, and so is that of any false "equal".
+/// Verdicts of figures that are tested jointly: the probability of any false "larger" or "smaller" among them
+/// is at most [`FALSE_SHARE`], and so is that of any false "equal".
 #[must_use]
 pub fn findings(differences: &[Difference], margin: f64) -> Vec<Finding> {
     let corrected =
@@ -245,7 +245,7 @@ pub fn findings(differences: &[Difference], margin: f64) -> Vec<Finding> {
     differences.iter().zip(&differ).zip(&equal).map(judge).collect()
 }
 
-/// Likelihoods corrected for their number, by Holm's procedure.
+/// The p-values corrected for their number, by Holm's procedure.
 fn holm(likelihoods: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..likelihoods.len()).collect();
     order.sort_by(|a, b| likelihoods[*a].total_cmp(&likelihoods[*b]));
@@ -266,7 +266,7 @@ mod tests {
     const NONE: Difference =
         Difference { ratio: 1.0, error: 0.0, freedom: 4.0, n: 5, spread: 0.0, turns: true };
 
-    /// Normal noise, one stream a seed.
+    /// Normal noise, one stream per seed.
     struct Noise(u64);
 
     impl Noise {
@@ -281,8 +281,8 @@ mod tests {
         }
     }
 
-    /// `n` pairs in balanced order, as plans have them; `drift` over the whole, `spread` of a run, the second
-    /// system `ratio` times the first.
+    /// `n` pairs in balanced order, as in plans; total `drift`, standard deviation `spread` of a run, the
+    /// second system `ratio` times the first.
     fn pairs(
         noise: &mut Noise,
         n: usize,
@@ -306,7 +306,7 @@ mod tests {
         all
     }
 
-    /// Share of `rounds` in which `found` is among the findings of one figure.
+    /// Share of `rounds` in which `found` is the verdict of a single figure.
     fn share(
         (n, drift, spread, ratio, margin): (usize, f64, f64, f64, f64),
         found: &[Finding],
@@ -320,7 +320,7 @@ mod tests {
         hits.count() as f64 / f64::from(rounds)
     }
 
-    /// A tool that finds a regression where there is none is turned off, and finds none from then on.
+    /// False alarms: equal systems may differ in 5 % of the comparisons at most.
     #[test]
     fn equal_systems_differ_in_a_twentieth_at_most() {
         let differ = [Finding::Larger, Finding::Smaller];
@@ -335,7 +335,7 @@ mod tests {
         }
     }
 
-    /// "Equivalent" sells the cheaper drive: at a true difference of the margin it may be the verdict in 5 %
+    /// A false "equivalent" sells the cheaper drive: at a true difference of the margin it may occur in 5 %
     /// at most.
     #[test]
     fn systems_that_differ_by_the_margin_are_called_equal_in_a_twentieth_at_most() {
@@ -358,19 +358,19 @@ mod tests {
             for spread in [0.01, 0.03, 0.1_f64] {
                 let turns = Difference { spread: spread * 2.0_f64.sqrt(), n, ..NONE };
                 let promised = 1.0 + turns.finds();
-                // A margin that nothing is equal within: the question is the other one.
+                // With this margin nothing is equivalent; only the power for a difference is tested.
                 let power = share((n, 0.0, spread, promised, 1e-6), &[Finding::Larger]);
                 assert!((0.74..0.92).contains(&power), "{n} pairs, spread {spread}: {power}");
             }
         }
     }
 
-    /// Advice of too few pairs costs another day; of too many, too.
+    /// The recommended number of pairs must detect the margin, and not be too large.
     #[test]
     fn pairs_that_are_asked_for_find_the_margin() {
         let of = |spread: f64| Difference { spread, ..NONE };
         let root = 2.0_f64.sqrt();
-        // Planned against 1 %, not 0, as verdicts are: more than the 8 of textbooks for 5 %.
+        // Planned for a significance level of 1 %, like the verdicts: more than the textbooks' 8 for 5 %.
         assert_eq!(of(0.03 * root).needed(0.05, 1), Some(12));
         assert_eq!(of(0.01 * root).needed(0.05, 1), Some(3));
         assert_eq!(of(0.01 * root).needed(0.2, 1), Some(3));
@@ -386,7 +386,7 @@ mod tests {
         assert!(power > 0.77, "{power}");
     }
 
-    /// Twenty figures of equal systems: one false word among them in a twentieth of the comparisons.
+    /// With twenty figures of equal systems, at most 5 % of the comparisons may contain a false verdict.
     #[test]
     fn many_figures_are_judged_together() {
         let mut noise = Noise(7);
@@ -441,8 +441,8 @@ mod tests {
         assert!(paired(&zero).is_none());
     }
 
-    /// The interval holds the truth as often as it says, also where the host drifts: with one degree of
-    /// freedom too many, or an error that is a tenth too small, it would not.
+    /// Intervals must have their stated coverage, also if the host drifts: one degree of freedom too many, or
+    /// an error a tenth too small, would be detected.
     #[test]
     fn intervals_hold_the_truth_as_often_as_they_say() {
         let rounds = 6000;
@@ -459,7 +459,7 @@ mod tests {
         }
     }
 
-    /// What is promised of two sessions holds where one of them is far noisier, too.
+    /// The stated power must hold for two sessions, even if one of them is far noisier.
     #[test]
     fn what_runs_apart_promise_they_find() {
         let mut noise = Noise(13);
@@ -481,8 +481,8 @@ mod tests {
         }
     }
 
-    /// Sessions of different lengths, the short one far noisier: a pooled variance would be wrong in a
-    /// seventh.
+    /// Sessions of different lengths, the short one far noisier: a pooled variance would give a false alarm
+    /// in one of seven.
     #[test]
     fn runs_that_were_apart_differ_in_a_twentieth_at_most() {
         let mut noise = Noise(11);

@@ -8,11 +8,11 @@
 
 /// Share of the highest rate at which the growth is reported.
 pub const NEARLY_ALL: f64 = 0.95;
-/// Points that make a curve.
+/// Minimum number of points.
 pub const POINTS_MIN: usize = 4;
 /// Largest relative residual of a fit to all points.
 pub const RESIDUAL_MAX: f64 = 0.05;
-/// Steps of the fit.
+/// Maximum number of fitting steps.
 const STEPS: usize = 60;
 
 /// A point of a closed loop.
@@ -24,9 +24,8 @@ pub struct LoopPoint {
     pub rate: f64,
 }
 
-/// Mean latency at [`NEARLY_ALL`] of the highest rate over that at the lowest load, less 1; `points` in
-/// order of rising load. `None` with fewer than [`POINTS_MIN`] points, or where the lowest load is beyond
-/// the target.
+/// Mean latency at [`NEARLY_ALL`] of the highest rate over that at the lowest load, minus 1; `points` sorted
+/// by load. `None` with fewer than [`POINTS_MIN`] points, or if the lowest load is beyond the target.
 #[must_use]
 pub fn growth(points: &[LoopPoint]) -> Option<f64> {
     let sound = |point: &LoopPoint| point.in_flight >= 1.0 && point.rate > 0.0;
@@ -98,7 +97,7 @@ impl Network {
         points.iter().map(|point| (self.rate(point.in_flight) / point.rate).ln().powi(2)).sum()
     }
 
-    /// Least squares of the logarithms: steps of either time that shrink when none helps.
+    /// Least squares of the logarithms, by coordinate search with shrinking steps.
     fn fit(points: &[LoopPoint]) -> Self {
         let most = points.iter().map(|point| point.rate).fold(0.0, f64::max);
         let lone = points[0].in_flight / points[0].rate;
@@ -136,7 +135,7 @@ mod tests {
         loads.into_iter().map(point).collect()
     }
 
-    /// What a study prints as 25, 54 and 80 % is compared with this.
+    /// Published growths of 25, 54 and 80 % are compared with this.
     #[test]
     fn growth_from_doubling_depths_is_that_of_all_depths() {
         for (delay, serial) in [(10.0, 1.7), (80.0, 1.5), (80.0, 5.0), (8.0, 8.0)] {
@@ -150,10 +149,11 @@ mod tests {
         }
     }
 
-    /// A device of several servers is no such network; the points around the target still say where it lies.
+    /// A device with several servers is not such a network; its growth is interpolated between the points
+    /// around the target.
     #[test]
     fn another_device_is_read_between_its_points() {
-        // Four servers of 80 us: nothing grows until depth 4, then the rate stays.
+        // Four servers of 80 us: latency is constant up to depth 4, then the rate is.
         let rate = |n: u32| f64::from(n.min(4)) / 80e-6;
         let points: Vec<LoopPoint> =
             [1, 2, 4, 8, 16].map(|n| LoopPoint { in_flight: f64::from(n), rate: rate(n) }).into();

@@ -1,12 +1,12 @@
-//! Figures from recordings: every estimate carries its sample count and what its interval covers.
+//! Figures from recordings: every estimate carries its sample size and what its interval covers.
 //!
 //! The unit is the run. From three repetitions on the interval is Student's t on the logarithms of one value
-//! per repetition, transformed back; of two it is their range. A single run has an interval *within* this
-//! run, which says nothing about the next: batch means with the correlation of neighbours taken out (a
+//! per repetition, transformed back; of two it is their range. A single run has an interval from *within*
+//! this run, which says nothing about the next: batch means with the correlation of neighbours taken out (a
 //! first-order autoregression; Law and Kelton, *Simulation Modeling and Analysis*, ch. 9), for percentiles by
-//! the share of samples above in each part of the run. An interval within a run is refused where its coverage
-//! would be too low: few parts, few independent ones among them, a trend, or a correlation that is not
-//! first-order. `docs/COVERAGE.md` has the simulated coverage of each.
+//! the share of samples above in each part of the run. An interval from within a run is refused if its
+//! coverage would be too low: few parts, few independent ones among them, a trend, or a correlation that is
+//! not first-order. `docs/COVERAGE.md` has the simulated coverage of each.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -14,15 +14,15 @@ use crate::Histogram;
 
 /// Samples required beyond a percentile to report it.
 pub const SAMPLES_BEYOND_MIN: u64 = 10;
-/// Parts of a run (intervals) that an interval within it needs.
+/// Minimum number of parts of a run (its intervals) for an interval from within it.
 pub const PARTS_MIN: usize = 60;
-/// Independent parts that they must be worth.
+/// Minimum number of independent parts.
 pub const EFFECTIVE_MIN: f64 = 15.0;
 /// The same for [`mean_of_few`].
 pub const FEW_EFFECTIVE_MIN: f64 = 10.0;
-/// Parts that must hold a sample beyond a percentile.
+/// Minimum number of parts with a sample beyond the percentile.
 pub const PARTS_BEYOND_MIN: usize = 25;
-/// A trend that is less likely by chance refuses the interval.
+/// A trend with a smaller p-value than this refuses the interval.
 const TREND_P: f64 = 0.01;
 /// Number of long batches whose variance of the mean is compared with that from the correlation of
 /// neighbours; a ratio outside these bounds means that the correlation is not first-order. With ten batches
@@ -45,7 +45,7 @@ const Z_95: f64 = 1.959_963_985;
 /// What an interval covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Basis {
-    /// 95 % between repetitions: where the mean of many runs lies.
+    /// 95 % interval of the mean over repetitions.
     Repetitions,
     /// The smaller and the larger of two repetitions; no stated coverage.
     Range,
@@ -66,11 +66,11 @@ pub struct Estimate {
     pub lo: Option<f64>,
     /// Upper end.
     pub hi: Option<f64>,
-    /// Observations: repetitions; of one run its operations for percentiles, its parts for rates and means.
+    /// Sample size: repetitions; for a single run, operations for percentiles and parts for rates and means.
     pub n: u64,
     /// What the interval covers; `None` without one.
     pub basis: Option<Basis>,
-    /// The true value is this or more: operations that never ended reach it.
+    /// The value is a lower bound: it is reached by operations that never completed.
     pub at_least: bool,
 }
 
@@ -88,22 +88,22 @@ impl Estimate {
         }
     }
 
-    /// The interval between repetitions; `None` if there is none of that kind.
+    /// The interval between repetitions; `None` for another kind of interval.
     #[must_use]
     pub fn between_repetitions(&self) -> Option<(f64, f64)> {
         self.lo.zip(self.hi).filter(|_| self.basis == Some(Basis::Repetitions))
     }
 
-    /// The estimate, without its interval where the true value is at least this: the upper end is unknown.
+    /// The estimate without its interval if the value is a lower bound: the upper end is unknown.
     #[must_use]
     fn bounded(self) -> Self {
         if self.at_least { Self { lo: None, hi: None, basis: None, ..self } } else { self }
     }
 }
 
-/// From one estimate per repetition: with one its own, with two their range, from three on Student's t on
-/// logarithms (on the values themselves if one is not positive). The mean is geometric where the interval is.
-/// `None` without repetitions.
+/// Combines one estimate per repetition: a single one keeps its own interval, two give their range, three or
+/// more Student's t on logarithms (on the values themselves if one is not positive). The mean is geometric if
+/// the interval is. `None` without repetitions.
 #[must_use]
 pub fn over_repetitions(runs: &[Estimate]) -> Option<Estimate> {
     let values: Vec<f64> = runs.iter().map(|run| run.value).collect();
@@ -130,15 +130,15 @@ pub fn over_repetitions(runs: &[Estimate]) -> Option<Estimate> {
     }
 }
 
-/// One value a repetition, as [`over_repetitions`].
+/// Combines one value per repetition, as [`over_repetitions`].
 #[must_use]
 pub fn over_values(values: &[f64]) -> Option<Estimate> {
     let runs: Vec<Estimate> = values.iter().map(|value| Estimate::of(*value, 1)).collect();
     over_repetitions(&runs)
 }
 
-/// `a` over `b`, from separate runs. Where both have an interval between repetitions, so has the ratio:
-/// Welch's t on the logarithms, recovered from the half widths.
+/// `a` over `b`, from separate runs. If both have an interval between repetitions, so does the ratio: Welch's
+/// t on the logarithms, recovered from the half-widths.
 #[must_use]
 pub fn ratio(a: &Estimate, b: &Estimate) -> Estimate {
     let value = a.value / b.value;
@@ -203,7 +203,7 @@ fn variance_of_mean(series: &[f64]) -> Option<(f64, f64)> {
     if few || has_trend(series, mean, worth) || has_echo(series, mean, r) {
         return None;
     }
-    // Batches of another length must agree: waves, bursts and long memory are no autoregression.
+    // Batches of another length must agree: waves, bursts and long memory are not autoregressive.
     let length = k / BATCHES;
     let means: Vec<f64> = series
         .chunks_exact(length)
@@ -217,8 +217,8 @@ fn variance_of_mean(series: &[f64]) -> Option<(f64, f64)> {
     (BATCH_RATIO[0]..=BATCH_RATIO[1]).contains(&ratio).then_some((variance, effective))
 }
 
-/// Mean and standard error of a short correlated series; `None` where it is worth fewer than
-/// [`FEW_EFFECTIVE_MIN`] independent values.
+/// Mean and standard error of a short correlated series; `None` with fewer than [`FEW_EFFECTIVE_MIN`]
+/// independent values.
 #[must_use]
 pub fn mean_of_few(series: &[f64]) -> Option<(f64, f64)> {
     let n = series.len() as f64;
@@ -261,7 +261,8 @@ fn has_rare_bursts(series: &[f64]) -> bool {
 /// Whether values correlate at long lags beyond an autoregression: periodic, or bursts at regular intervals.
 fn has_echo(series: &[f64], mean: f64, r: f64) -> bool {
     if series.len() > ECHO_POINTS_MAX {
-        // Every lag costs the length: of a long series neighbours are averaged first.
+        // The cost of every lag is proportional to the length: neighbours of a long series are averaged
+        // first.
         let few: Vec<f64> = series
             .chunks_exact(series.len().div_ceil(ECHO_POINTS_MAX))
             .map(|part| part.iter().sum::<f64>() / part.len() as f64)
@@ -302,22 +303,22 @@ fn has_trend(series: &[f64], mean: f64, worth: f64) -> bool {
     two_sided_p(slope / error, (n / worth - 2.0).max(1.0)) < TREND_P
 }
 
-/// Likelihood by chance of a Student's t at least as far from 0.
+/// The two-sided p-value of Student's t.
 pub(crate) fn two_sided_p(t: f64, freedom: f64) -> f64 {
     StudentsT::new(0.0, 1.0, freedom).map_or(1.0, |d| 2.0 * d.cdf(-t.abs()))
 }
 
-/// The two-sided 95 % point of Student's t; NaN for degrees of freedom that are none.
+/// The two-sided 95 % point of Student's t; NaN for invalid degrees of freedom.
 pub(crate) fn t_quantile(freedom: f64) -> f64 {
     StudentsT::new(0.0, 1.0, freedom).map_or(f64::NAN, |t| t.inverse_cdf(0.975))
 }
 
 /// Percentile `p` (0 to 100) of `latency` in nanoseconds, without an interval. `missed` operations never
-/// ended: they took longer than any that did, and a percentile that reaches them is the longest that is
-/// known.
+/// completed: they took longer than any that did, and a percentile that reaches them is the longest known
+/// time.
 ///
 /// # Errors
-/// [`TooFew`] when fewer than [`SAMPLES_BEYOND_MIN`] samples lie beyond it.
+/// [`TooFew`] if fewer than [`SAMPLES_BEYOND_MIN`] samples lie beyond it.
 pub fn percentile(latency: &Histogram, missed: u64, p: f64) -> Result<Estimate, TooFew> {
     let n = latency.len().saturating_add(missed);
     let q = p / 100.0;
@@ -332,16 +333,16 @@ pub fn percentile(latency: &Histogram, missed: u64, p: f64) -> Result<Estimate, 
     Ok(Estimate { at_least: rank > known, ..Estimate::of(value, n) })
 }
 
-/// Of one part of a run, the samples longer than `value` and all of them, for [`percentile_within`].
+/// Number of samples above `value`, and of all samples, in one part of a run; for [`percentile_within`].
 #[must_use]
 pub fn beyond(part: &Histogram, value: f64) -> (f64, f64) {
     let within = part.count_between(0, value as u64);
     ((part.len() - within) as f64, part.len() as f64)
 }
 
-/// As [`percentile`], with an interval within the run: `shares` has the result of [`beyond`] for each
-/// interval, in order of time, empty ones included. No interval where operations never ended, or where fewer
-/// than [`PARTS_BEYOND_MIN`] parts have a sample beyond: so few slow episodes might as well have been none or
+/// Like [`percentile`], with an interval from within the run: `shares` has the result of [`beyond`] for each
+/// part in time order, including empty ones. No interval if operations never completed, or if fewer than
+/// [`PARTS_BEYOND_MIN`] parts have a sample beyond: so few slow episodes might as well have been none or
 /// twice as many.
 #[must_use]
 pub fn percentile_within(
@@ -408,7 +409,7 @@ mod tests {
     }
 
     /// ln 1.1 apart, standard errors 0.01 and 0.02 of three runs each: Welch's 2.94 degrees of freedom, t =
-    /// 3.21, half width 0.0718; without repetitions nobody knows.
+    /// 3.21, half-width 0.0718. Without repetitions there is no interval.
     #[test]
     fn a_ratio_has_the_interval_of_both() {
         let of = |value: f64, error: f64| {
@@ -458,7 +459,7 @@ mod tests {
         assert!(percentile(&latency, 0, 99.99).is_err());
     }
 
-    /// Operations that never completed count as longer than all that did: without it a frozen device would
+    /// Operations that never completed count as longer than all that did; otherwise a frozen device would
     /// look fast.
     #[test]
     fn percentiles_that_reach_what_never_ended_are_at_least() {

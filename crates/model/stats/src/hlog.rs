@@ -206,7 +206,7 @@ mod tests {
         recorder.finish(Nanos(7000))
     }
 
-    /// Percentiles asked later must be those of the trial.
+    /// Percentiles of a stored log must equal those of the trial.
     #[test]
     fn a_log_reads_back_equal() {
         let original = recording();
@@ -235,7 +235,7 @@ mod tests {
         assert!(read_log(bytes.as_slice(), &mut Recording::default()).is_err());
     }
 
-    /// A length in a header cost memory that the file did not have: 3.7 KB allocated 4.1 GB.
+    /// A length in a header must not allocate memory that the file cannot fill: 3.7 KB once allocated 4.1 GB.
     #[test]
     fn lengths_are_checked_before_they_are_allocated() {
         let mut compressed = COMPRESSED.to_vec();
@@ -265,7 +265,7 @@ mod tests {
         assert!(error.to_string().contains("longer than"), "{error}");
     }
 
-    /// Two lines for one place: the second replaced the first.
+    /// A duplicate histogram must be reported as damage: the second one once replaced the first.
     #[test]
     fn a_histogram_that_occurs_twice_is_damage() {
         let mut copy = recording();

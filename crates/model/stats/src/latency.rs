@@ -1,4 +1,4 @@
-//! Latency histograms at rest: HDR V2 bytes, a few KiB each instead of 270.
+//! Encoded latency histograms: HDR V2 bytes, a few KiB each instead of 270.
 //!
 //! Invariant: encoding is canonical, so equal histograms have equal bytes.
 
@@ -31,7 +31,7 @@ impl StoredLatency {
         Self::encode_with(&mut V2Serializer::new(), latency)
     }
 
-    /// The same, reusing the buffer of `serializer`.
+    /// Encodes, reusing the buffer of `serializer`.
     pub(crate) fn encode_with(
         serializer: &mut V2Serializer,
         latency: &Histogram,
@@ -64,7 +64,7 @@ impl StoredLatency {
             let stored: Histogram = Deserializer::new()
                 .deserialize(&mut self.0.as_slice())
                 .expect("invariant: own encoding decodes");
-            // The first of a sum is most often the only one.
+            // The first histogram of a sum is most often the only one.
             if sum.is_empty() && same_bounds(sum, &stored) {
                 *sum = stored;
             } else {
@@ -73,7 +73,8 @@ impl StoredLatency {
         }
     }
 
-    /// Subtracts the samples from `sum`; nothing if `sum` does not contain them, as in a damaged archive.
+    /// Subtracts the samples from `sum`; has no effect if `sum` does not contain them, as in a damaged
+    /// archive.
     pub fn take_from(&self, sum: &mut Histogram) {
         if !self.is_empty() {
             let mut left = sum.clone();

@@ -1,6 +1,6 @@
-//! The parts of a trial.
+//! The phases of a trial.
 //!
-//! Invariant: in order of time.
+//! Invariant: in time order.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,8 @@
 //! How operations of each kind are recorded: a block or key-value operation by itself, a SQL statement also
 //! as part of its phase and of its transaction.
 //!
-//! Invariant: every statement is recorded once under its class and, in a transaction that ends properly, once
-//! as part of its phase (unless it is alone) and once as part of the transaction. No clock.
+//! Invariant: every statement is recorded once under its class and, in a transaction that ends normally, once
+//! as part of its phase (unless it is alone) and once as part of the transaction. Reads no clock.
 
 use units::Nanos;
 use workload::{
@@ -13,12 +13,12 @@ use crate::{Recorder, Sample};
 
 /// An operation that a driver can record.
 pub trait Recorded: Operation {
-    /// Whether its client retries operations that the engine rolled back; elsewhere a rollback is a failure.
+    /// Whether the client retries operations that the engine rolled back; otherwise a rollback is a failure.
     const RETRIES: bool = false;
     /// State of a multi-statement operation.
     type Parts: Default;
 
-    /// Records an operation that was issued at the first instant, completed at the second and moved
+    /// Records an operation that was issued at the first time, completed at the second and transferred
     /// `bytes`.
     #[inline]
     fn record(
@@ -90,7 +90,7 @@ impl<Op: Recorded> Recorded for LaneOp<Op> {
     }
 }
 
-/// Statements of one phase that follow each other.
+/// Consecutive statements of one phase.
 #[derive(Debug, Clone, Copy)]
 struct Phase {
     class: OpClass,
@@ -161,7 +161,7 @@ mod tests {
     use units::Seed;
     use workload::{OpId, SqlMix};
 
-    /// A cliff is attributed by these: a phase that began too early or lasted too long would mislead.
+    /// Performance drops are attributed by phases: a wrong start or duration would mislead.
     #[test]
     fn a_transaction_is_recorded_whole_by_phase_and_by_statement() {
         let timeline =
@@ -192,8 +192,8 @@ mod tests {
         assert_eq!((whole.ops, whole.bytes), (1, 4), "a transaction counts once");
     }
 
-    /// A transaction that was retried, one that had to wait for its turn, and a statement alone: what of
-    /// them is counted twice or from the wrong instant is a latency that nobody had.
+    /// A retried transaction, one that waited for its turn, and a lone statement must each be recorded once
+    /// and from the right time.
     #[test]
     fn failures_waits_and_lone_statements_are_recorded_once() {
         let timeline =
@@ -222,7 +222,7 @@ mod tests {
             let total = recording.total(Some(class));
             (total.counts.ops, total.counts.latency_sum.get(), total.counts.bytes)
         };
-        // From 100 to 500 and from 600 to 750; the bytes of the try that failed are not those of the whole.
+        // From 100 to 500 and from 600 to 750; bytes of the failed attempt do not count.
         assert_eq!(of(OpClass::Transaction), (2, 400 + 150, 124));
         assert_eq!(of(OpClass::WritePhase), (1, 60, 124));
         assert_eq!(of(OpClass::ReadPhase), (0, 0, 0));

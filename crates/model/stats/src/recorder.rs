@@ -1,8 +1,8 @@
 //! The recorder of every driver, measured or virtual.
 //!
 //! Invariants: `record` and `poll` take nanoseconds and allocate only at the end of an interval, where the
-//! counts are copied. A sample belongs to the interval in which it completed; one that was due in the warm-up
-//! and completes after it is also kept apart, since it is no latency of the measured time.
+//! counts are copied. A sample belongs to the interval in which it completed; one that arrived during warm-up
+//! and completes after it is also kept separately, since it is not a latency of the measurement.
 
 use serde::{Deserialize, Serialize};
 use units::Nanos;
@@ -22,7 +22,7 @@ const ERROR_SAMPLES_MAX: usize = 16;
 pub struct Sample {
     /// Class of the operation.
     pub class: OpClass,
-    /// When the client meant to issue it.
+    /// Scheduled time of issue.
     pub intended: Nanos,
     /// When it was issued.
     pub issued: Nanos,
@@ -30,14 +30,14 @@ pub struct Sample {
     pub completed: Nanos,
     /// Bytes moved.
     pub bytes: u32,
-    /// How it ended.
+    /// Whether it succeeded.
     pub outcome: Outcome,
     /// Byte offset or record number of the failed operation.
     pub position: u64,
 }
 
 impl Sample {
-    /// The sample of an operation that moved `bytes`.
+    /// The sample of an operation that transferred `bytes`.
     #[inline]
     #[must_use]
     pub fn of<Op: Operation>(
@@ -62,7 +62,7 @@ impl Sample {
 pub struct Summary {
     /// Part of the trial.
     pub phase: Phase,
-    /// Instant after the interval.
+    /// End of the interval.
     pub end: Nanos,
     /// Its length in seconds.
     pub seconds: f64,
@@ -70,13 +70,13 @@ pub struct Summary {
     pub ops: u64,
     /// Sum of their response times.
     pub latency_sum: Nanos,
-    /// Their coarse distribution.
+    /// Coarse distribution of the latencies.
     pub spread: Spread,
 }
 
 /// Samples of one class and interval that are kept as values before a histogram is used. Clients with few
-/// operations an interval then spend almost nothing at its end, where hundreds of threads would otherwise
-/// encode their histograms at the same instant and contend for CPU.
+/// operations per interval then spend almost nothing at its end, where hundreds of threads would otherwise
+/// encode their histograms at the same time and contend for CPU.
 const FEW: usize = 256;
 
 /// Times of one class in the interval being recorded.
@@ -104,7 +104,7 @@ impl Lane {
         }
     }
 
-    /// Adds its times.
+    /// Adds its latencies.
     fn spread(&self, spread: &mut Spread) {
         if self.spilled {
             let recorded = self.histogram.iter_recorded();
@@ -124,7 +124,7 @@ impl Lane {
     }
 }
 
-/// A few times of an ended interval, still to be encoded.
+/// A few latencies of an ended interval, not yet encoded.
 #[derive(Debug)]
 struct Raw {
     interval: usize,
@@ -142,7 +142,8 @@ struct Carried {
     service: Option<Nanos>,
 }
 
-/// Capacity for values; a closed loop carries its operations in flight, an overloaded schedule many more.
+/// Initial capacity for values; a closed loop carries its operations in flight, an overloaded schedule many
+/// more.
 const CARRIED_USUAL: usize = 1024;
 
 /// Carried operations beyond that capacity, by class.
@@ -173,7 +174,7 @@ pub struct Recorder {
     current: Interval,
     /// `[class]` of the interval being recorded.
     counts: [Counts; OpClass::COUNT],
-    /// `[class]`, likewise; none for a class that the client does not issue.
+    /// `[class]` of the interval being recorded; `None` for a class that the client does not issue.
     latency: [Option<Lane>; OpClass::COUNT],
     /// `[class]`, service times; none in a closed loop, where they equal the response times.
     service: [Option<Lane>; OpClass::COUNT],
@@ -183,12 +184,12 @@ pub struct Recorder {
     raw: Vec<Raw>,
     carried: Vec<Carried>,
     carried_many: CarriedMany,
-    /// When finished intervals were last taken out.
+    /// When ended intervals were last taken out.
     taken_at: Nanos,
 }
 
 impl Recorder {
-    /// A recorder of `classes` at instant 0 of `timeline`. At most 270 KiB a class.
+    /// A recorder of `classes` at the start of `timeline`. At most 270 KiB per class.
     #[must_use]
     pub fn new(timeline: Timeline, classes: &[OpClass]) -> Self {
         let start = Nanos::ZERO;
@@ -211,7 +212,7 @@ impl Recorder {
         }
     }
 
-    /// Takes the finished intervals out of memory, if the last time was at least `every` ago. Merged with the
+    /// Takes the ended intervals out of memory, if the last time was at least `every` ago. Merged with the
     /// result of [`Recorder::finish`] they are the whole recording.
     pub fn take_ended(&mut self, now: Nanos, every: Nanos) -> Option<Recording> {
         if now.since(self.taken_at) < every || self.done.intervals.is_empty() {
@@ -306,7 +307,7 @@ impl Recorder {
     fn roll(&mut self) -> Summary {
         let end = self.current.end;
         let mut spread = Spread::default();
-        // For SQL whole transactions, not their parts again.
+        // For SQL whole transactions, without their parts.
         let counted = self.latency.iter().take(OpClass::Transaction.index() + 1);
         counted.flatten().for_each(|lane| lane.spread(&mut spread));
         let next = Interval::empty(self.timeline.phase(end), end, self.timeline.boundary(end));
@@ -320,7 +321,7 @@ impl Recorder {
             latency_sum: counts.latency_sum,
             spread,
         };
-        // While waiting for late operations there may be none for long.
+        // While late operations are awaited, there may be none for a long time.
         if ended.phase != Phase::Drain || !ended.tallies.is_empty() {
             self.done.intervals.push(ended);
         }
@@ -374,8 +375,8 @@ impl Recorder {
         self.end(now, phase)
     }
 
-    /// The client's operations of classes that are scheduled by themselves, to attribute missed ones; if it
-    /// has none, the `classes` that it issues.
+    /// The client's operations of separately scheduled classes, to attribute missed ones; if it has none, the
+    /// `classes` that it issues.
     #[must_use]
     pub fn due_shares(&self, classes: &[OpClass]) -> DueShares {
         let ops = |class: OpClass| self.ended_ops[class.index()] + self.counts[class.index()].ops;
@@ -487,7 +488,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
-        /// What a journal was given while a trial ran, and what was left at its end, are the whole.
+        /// Parts handed to the journal during a trial plus the rest at its end must equal the whole.
         #[test]
         fn pieces_taken_out_on_the_way_lose_nothing(
             mut samples in prop::collection::vec((0u64..1500, 1u64..400), 1..200),
@@ -503,7 +504,7 @@ mod tests {
                 }
                 recorder.record(sample(completed, latency));
             }
-            // Two intervals have ended by 200, and who asks each 100 has been given them.
+            // By 200 two intervals have ended; a caller every 100 has received them.
             let ended = samples.last().is_some_and(|(completed, _)| *completed >= 200);
             prop_assert!(!ended || every > 100 || !kept.intervals.is_empty(), "nothing was taken");
             let mut rest = recorder.finish(Nanos(1500));
@@ -513,8 +514,8 @@ mod tests {
             prop_assert!(rest.carried == whole.carried);
         }
 
-        /// Latencies are of what was due in the measured time, whenever it ended: one more or less is a stall
-        /// that vanishes, or one that was no part of it.
+        /// Latencies must be those of all arrivals within the measurement, whenever they complete; otherwise
+        /// a stall would vanish, or one outside of the measurement would count.
         #[test]
         fn latencies_are_of_what_was_due(
             mut samples in prop::collection::vec((0u64..1500, 1u64..400), 0..100)) {
@@ -562,7 +563,7 @@ mod tests {
         }
     }
 
-    /// A client that owes arrivals, which are due one a nanosecond from now on.
+    /// A client with missed arrivals, one per nanosecond from now on.
     struct Owing(u64);
 
     impl workload::Workload for Owing {
@@ -579,7 +580,7 @@ mod tests {
         }
     }
 
-    /// What a writer missed is no latency of readers that kept up, and flushes are never due by themselves.
+    /// Arrivals missed by a writer must not count for readers that kept up; flushes have no arrivals.
     #[test]
     fn missed_arrivals_belong_to_who_missed_them() {
         let own = |classes: &[(OpClass, u64)]| {
@@ -611,7 +612,7 @@ mod tests {
             (0, 750, 0)
         );
         assert_eq!(all.missed_of(None), 750);
-        // Of a mix, as its operations are; of a client that did nothing, as its classes.
+        // For a mix, in proportion to its operations; for a client that did nothing, by its classes.
         let (mix, of_both) = own(&[(OpClass::Read, 30), (OpClass::Write, 10)]);
         let mut of_mix = mix;
         of_mix.missed_by(&of_both, &mut Owing(650), over);
@@ -647,7 +648,7 @@ mod tests {
         assert_eq!(recording.measured().count(), 1);
     }
 
-    /// Few times and many must be kept alike: the figures may not depend on the rate.
+    /// Figures must not depend on whether few or many latencies were recorded.
     #[test]
     fn few_and_many_times_are_kept_alike() {
         for count in [1, FEW, FEW + 1, 3 * FEW] {
@@ -663,7 +664,7 @@ mod tests {
         }
     }
 
-    /// A trial bounded by operations has all of them in its figures.
+    /// A trial bounded by operations must count all of them.
     #[test]
     fn what_ended_early_counts_to_its_end() {
         let mut recorder = Recorder::new(Timeline { warm_up: Nanos::ZERO, ..TIMELINE }, &CLASSES);

@@ -1,9 +1,9 @@
 //! The recording of a trial: intervals in order, each with one tally per class.
 //!
 //! An operation belongs to the interval in which it completed; rates are made of those. Latencies are those
-//! of operations that were *due* in the measured time, whenever they completed: otherwise a stall across the
-//! end would vanish, and one across the end of the warm-up would count though none of it was due. Invariant:
-//! `merge` equals recording both streams into one recorder (property-tested).
+//! of operations that *arrived* within the measurement, whenever they completed: otherwise a stall across the
+//! end would vanish, and one across the end of the warm-up would count. Invariant: `merge` equals recording
+//! both streams into one recorder (property-tested).
 
 use std::collections::BTreeMap;
 
@@ -95,7 +95,7 @@ impl Tallies {
         }
     }
 
-    /// As [`Tallies::iter`], to be changed.
+    /// Like [`Tallies::iter`], mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (OpClass, &mut Tally)> {
         self.0.iter_mut().map(|(class, tally)| (*class, tally))
     }
@@ -127,7 +127,7 @@ impl std::ops::Index<OpClass> for Tallies {
 pub struct Total {
     /// Operations completed in the measured time.
     pub counts: Counts,
-    /// Operations that were due in the measured time and completed, then or later; bytes and errors are not
+    /// Operations that arrived within the measurement and completed, then or later; bytes and errors are not
     /// kept separately.
     pub due: Counts,
     /// Response times of the due operations, nanoseconds.
@@ -143,11 +143,11 @@ pub struct Total {
 pub struct Interval {
     /// Part of the trial.
     pub phase: Phase,
-    /// First instant.
+    /// Start of the interval.
     pub start: Nanos,
-    /// Instant after the last.
+    /// End of the interval.
     pub end: Nanos,
-    /// By class.
+    /// Tallies by class.
     pub tallies: Tallies,
 }
 
@@ -158,7 +158,7 @@ impl Interval {
         Self { phase, start, end, tallies: Tallies::default() }
     }
 
-    /// Counts of all classes; of SQL whole transactions, not their parts again, and failures in any part.
+    /// Counts of all classes; for SQL, whole transactions without their parts, and failures in any part.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut sum = Counts::default();
@@ -193,7 +193,7 @@ pub struct ErrorSample {
     pub class: OpClass,
     /// Operating-system error number.
     pub errno: i32,
-    /// Where it pointed: byte offset or record number.
+    /// Byte offset or record number.
     pub position: u64,
     /// When it failed.
     #[serde(rename = "at_ns", with = "units::as_number")]
@@ -215,15 +215,14 @@ pub struct Recording {
     pub missed: BTreeMap<OpClass, u64>,
 }
 
-/// A client's operations by class, of classes that are scheduled by themselves: not flushes or parts of
-/// transactions.
+/// A client's operations by class, for separately scheduled classes: not flushes or parts of transactions.
 #[derive(Debug, Clone, Default)]
 pub struct DueShares(pub(crate) Vec<(OpClass, u64)>);
 
 impl Recording {
-    /// Adds the recording of another client of the same trial over the same timeline. Where one client has
-    /// fewer intervals (it stopped earlier), the rest is the other's alone. Both are in order of time; linear
-    /// in their length.
+    /// Adds the recording of another client of the same trial over the same timeline. If one client has fewer
+    /// intervals (it stopped earlier), the rest is the other's alone. Both are in time order; linear in their
+    /// length.
     pub fn merge(&mut self, other: &Self) {
         self.intervals = merged(std::mem::take(&mut self.intervals), &other.intervals);
         self.carried.add(&other.carried);
@@ -298,8 +297,8 @@ impl Recording {
         due
     }
 
-    /// Records what a client missed until `over`, the end of the trial, as `shares` of its classes;
-    /// operations due in the warm-up count only in the total.
+    /// Records the arrivals that a client missed until `over`, the end of the trial, distributed over its
+    /// classes by `shares`; arrivals during warm-up count only in the total.
     pub fn missed_by<W: Workload>(
         &mut self,
         shares: &DueShares,
@@ -358,7 +357,7 @@ impl Recording {
     }
 }
 
-/// Both in order.
+/// Both in time order.
 fn merged(mine: Vec<Interval>, other: &[Interval]) -> Vec<Interval> {
     let place = |interval: &Interval| (interval.phase, interval.start);
     let mut out: Vec<Interval> = Vec::with_capacity(mine.len().max(other.len()));

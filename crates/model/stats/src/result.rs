@@ -1,6 +1,6 @@
 //! The result of a trial: one type from every driver, measured or virtual, to the archive.
 //!
-//! Invariants: each producer fills in its part, and no decision is made by parsing sentences; what limited a
+//! Invariants: each producer fills in its part, and no decision is made by parsing sentences; the limit of a
 //! trial is a [`Limit`].
 
 use std::collections::BTreeMap;
@@ -16,19 +16,19 @@ use crate::{Recording, Served};
 pub struct TrialResult {
     /// The time series.
     pub recording: Recording,
-    /// Why it failed, in words.
+    /// Why it failed, as text.
     pub failure: Option<String>,
-    /// How operations reached the device or database, for people.
+    /// Description of the I/O path.
     pub path: String,
     /// Notes for the reader of the figures.
     pub notes: Vec<String>,
     /// What limited its rate or latencies, other than the storage.
     pub limits: Vec<Limit>,
-    /// Used by the process that drove it over warm-up and measured time; none for predictions.
+    /// Resource usage of the driving process over warm-up and measurement; `None` for predictions.
     pub usage: Option<Usage>,
     /// Requests served by the block device underneath; `None` without one.
     pub disk: Option<DiskCounters>,
-    /// What an emulated drive served; `None` for others.
+    /// Latencies that an emulated drive served; `None` for others.
     pub served: Option<Served>,
     /// Loading of the database, if there was one.
     pub load: Option<LoadRecord>,
@@ -41,7 +41,7 @@ pub struct TrialResult {
 }
 
 impl TrialResult {
-    /// Whether it was run in virtual time, by a real engine.
+    /// Whether a real engine was run in virtual time.
     #[must_use]
     pub fn is_simulated(&self) -> bool {
         self.totals.contains_key(SIMULATED_TIMES[0])
@@ -56,14 +56,14 @@ impl TrialResult {
     /// All messages for the reader: failure, limits, notes.
     pub fn said(&self) -> impl Iterator<Item = String> {
         let limits = self.limits.iter().map(ToString::to_string);
-        // A simulated drive delivers what the model asks for.
+        // A simulated drive delivers exactly what the model requests.
         let served = self.served.iter().filter(|_| !self.is_simulated());
         let served = served.map(|served| format!("delivered vs modelled: {served}"));
         self.failure.iter().cloned().chain(limits).chain(self.notes.iter().cloned()).chain(served)
     }
 }
 
-/// Names of the totals of a simulated trial that say where the time of its clients went, in seconds.
+/// Counters of a simulated trial for its clients' time by kind, in seconds.
 pub const SIMULATED_TIMES: [&str; 9] = [
     "simulated_cpu",
     "simulated_run_queue",
@@ -76,16 +76,16 @@ pub const SIMULATED_TIMES: [&str; 9] = [
     "simulated_sleep",
 ];
 
-/// What limits a rate or latencies instead of the storage. Shares are between 0 and 1.
+/// A bottleneck other than the storage. Shares are between 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Limit {
-    /// The busiest thread that submits.
+    /// The busiest submitting thread.
     Thread {
         /// Share of time in which it is running.
         busy: f64,
     },
-    /// No limit yet, but other processes used CPUs of the host.
+    /// Not yet a bottleneck, but other processes used CPUs of the host.
     Others {
         /// Share of the CPUs that others used.
         others: f64,
@@ -100,7 +100,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// Whether its shares are shares.
+    /// Whether its shares are between 0 and 1.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let share = |share: f64| (0.0..=1.0).contains(&share);
@@ -113,7 +113,7 @@ impl Limit {
 
     /// CPU share that other processes may use without a note.
     const OTHERS: f64 = 0.10;
-    /// Share of a host's processors that is as good as all.
+    /// Share of a host's CPU time that counts as saturated.
     const SATURATED: f64 = 0.90;
 
     /// The limit implied by the host's CPU shares: busy in total, and used by other processes; `None` if CPU
@@ -127,7 +127,7 @@ impl Limit {
         (others >= Self::OTHERS).then_some(Self::Others { others: others.min(1.0) })
     }
 
-    /// The same, where `own` of that share was the emulated drive; `None` if the rest is not worth a note.
+    /// The limit without the share `own` of the emulated drive; `None` if the rest is negligible.
     #[must_use]
     pub fn without(self, own: f64) -> Option<Self> {
         match self {
@@ -175,7 +175,7 @@ pub struct Usage {
     pub cpu_user_ns: u64,
     /// CPU in the kernel on its behalf, nanoseconds.
     pub cpu_system_ns: u64,
-    /// Switches because it waited.
+    /// Voluntary context switches.
     pub switches_voluntary: u64,
     /// Involuntary context switches.
     pub switches_involuntary: u64,
@@ -210,10 +210,10 @@ pub struct DiskCounters {
     /// Total time of completed reads, milliseconds; 0 in older records.
     #[serde(default)]
     pub reading_ms: u64,
-    /// The same for writes.
+    /// Time with writes in flight, milliseconds.
     #[serde(default)]
     pub writing_ms: u64,
-    /// The same for flushes.
+    /// Time with flushes in flight, milliseconds.
     #[serde(default)]
     pub flushing_ms: u64,
 }
@@ -228,7 +228,7 @@ macro_rules! counters {
                 Self { $($field: self.$field.saturating_sub(earlier.$field)),+ }
             }
 
-            /// Both together.
+            /// The sum of both.
             #[must_use]
             pub const fn plus(&self, other: &Self) -> Self {
                 Self { $($field: self.$field + other.$field),+ }
@@ -256,7 +256,7 @@ counters!(DiskCounters {
     flushing_ms
 });
 
-/// A database's counters at an instant.
+/// A sample of a database's counters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CounterSample {
@@ -266,7 +266,7 @@ pub struct CounterSample {
     pub values: BTreeMap<String, f64>,
 }
 
-/// Loading a database.
+/// The load phase of a database.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadRecord {
@@ -274,9 +274,9 @@ pub struct LoadRecord {
     pub records: u64,
     /// Wall time, nanoseconds.
     pub wall_ns: u64,
-    /// Used by the process of the engine.
+    /// Resource usage of the engine's process.
     pub usage: Usage,
-    /// Served by the device below, the write-back after the load included.
+    /// I/O of the underlying device, including write-back after the load.
     pub disk: Option<DiskCounters>,
     /// Bytes of the database's files on disk afterwards.
     pub db_bytes: u64,

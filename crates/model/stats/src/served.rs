@@ -7,11 +7,12 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-/// Delivered and requested differ by no more than this at the median and in the mean, or figures say so.
+/// Maximum difference of served and requested latencies at the median and in the mean; beyond it figures
+/// carry a warning.
 const DIFFERENCE_MAX: f64 = 0.10;
-/// Minimum error of a kind of request, as a share of the requested time in total, for it to count.
+/// Minimum error of a kind of request, as a share of the total requested time, for it to count.
 const MOVED_MIN: f64 = 0.05;
-/// Maximum unobserved delay of requests, as a share; figures beyond it are flagged.
+/// Maximum unobserved delay of requests, as a share; beyond it figures carry a warning.
 const STARVED_MAX: f64 = 0.05;
 
 /// Requests of one kind.
@@ -22,15 +23,15 @@ pub struct ServedKind {
     pub requests: u64,
     /// Service time requested by the model, `scale` included: mean.
     pub requested_mean_ns: u64,
-    /// The same, p50.
+    /// Requested latency, p50.
     pub requested_p50_ns: u64,
-    /// The same, p99.
+    /// Requested latency, p99.
     pub requested_p99_ns: u64,
     /// Service time delivered, emulation overhead included: mean.
     pub delivered_mean_ns: u64,
-    /// The same, p50.
+    /// Served latency, p50.
     pub delivered_p50_ns: u64,
-    /// The same, p99.
+    /// Served latency, p99.
     pub delivered_p99_ns: u64,
 }
 
@@ -51,7 +52,7 @@ impl ServedKind {
     }
 }
 
-/// `9 % longer`, `2.4 times as long`, `3 % less`: a time over another, less 1, in words.
+/// Formats a ratio of times minus 1: `9 % longer`, `2.4 times as long`, `3 % less`.
 #[must_use]
 pub fn longer_words(off: f64) -> String {
     match off {
@@ -65,11 +66,11 @@ pub fn longer_words(off: f64) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Served {
-    /// How often counting began again.
+    /// Number of resets of the counters.
     pub marks: u32,
-    /// Time of the path through the kernel and back, subtracted from the model's times.
+    /// Overhead of the path through the kernel and back, subtracted from the model's times.
     pub floor_ns: u64,
-    /// Times that device time is stretched.
+    /// Time scale of the device.
     pub scale: u32,
     /// Reads.
     pub reads: ServedKind,
@@ -79,7 +80,7 @@ pub struct Served {
     pub flushes: ServedKind,
     /// Share of one processor that serving took.
     pub cpu_share: f64,
-    /// Unobserved delay of requests, while the server waited for a CPU or was stopped, over the requested
+    /// Unobserved delay of requests while the server waited for a CPU or was stopped, over the requested
     /// time.
     pub starved_share: f64,
 }
@@ -91,8 +92,8 @@ impl Served {
         self.reads.requests + self.writes.requests + self.flushes.requests
     }
 
-    /// Notes that the server waited for a CPU for `waited` in this many turns: requests that arrive meanwhile
-    /// wait unobserved until it runs, for the mean length of a wait.
+    /// Records that the server waited for a CPU for `waited` in this number of turns: requests that arrive in
+    /// between wait unobserved until it runs, for the mean length of a wait.
     pub fn note_waits(&mut self, waited: Nanos, turns: u64) {
         let asked: f64 = self.kinds().iter().map(|(_, kind)| kind.weight()).sum();
         if asked > 0.0 {
@@ -101,12 +102,12 @@ impl Served {
         }
     }
 
-    /// Each kind by its name.
+    /// Each kind with its name.
     fn kinds(&self) -> [(&'static str, &ServedKind); 3] {
         [("reads", &self.reads), ("writes", &self.writes), ("flushes", &self.flushes)]
     }
 
-    /// The largest error of a kind of request that matters in total, and its name.
+    /// The largest error among the kinds of requests that matter in total, with the kind's name.
     #[must_use]
     pub fn difference(&self) -> Option<(f64, &'static str)> {
         let all: f64 = self.kinds().iter().map(|(_, kind)| kind.weight()).sum();
@@ -119,7 +120,7 @@ impl Served {
             .max_by(|a, b| a.0.abs().total_cmp(&b.0.abs()))
     }
 
-    /// The largest error, if beyond the limit for a figure, and its name.
+    /// The largest error, if beyond the limit for a figure, with the kind's name.
     #[must_use]
     pub fn excess(&self) -> Option<(f64, &'static str)> {
         self.difference().filter(|(off, _)| off.abs() > DIFFERENCE_MAX)
@@ -134,14 +135,14 @@ impl Served {
         if asked > 0.0 { took / asked - 1.0 } else { 0.0 }
     }
 
-    /// The delay by waiting for CPUs, as text.
+    /// Describes the delay by waiting for CPUs.
     #[must_use]
     pub fn starved_words(&self) -> String {
         let longer = longer_words(self.starved_share);
         format!("emulator short of CPU (requests took about {longer})")
     }
 
-    /// Why it is unreliable, in short; empty if it is reliable.
+    /// Short reason why it is unreliable; empty if it is reliable.
     #[must_use]
     pub fn complaint(&self) -> String {
         let mut said = Vec::new();
@@ -169,7 +170,7 @@ impl Served {
         share(self.cpu_share) && share(self.starved_share)
     }
 
-    /// Whether results on it may be judged: service times follow the model at the median and in the mean.
+    /// Whether figures on it are reliable: served latencies follow the model at the median and in the mean.
     #[must_use]
     pub fn is_faithful(&self) -> bool {
         let near = self.difference().is_none_or(|(off, _)| off.abs() <= DIFFERENCE_MAX);
@@ -234,7 +235,7 @@ mod tests {
         }
     }
 
-    /// A disk that is twice as slow as its model would be taken for it.
+    /// A disk that is twice as slow as its model must be reported.
     #[test]
     fn what_is_off_by_more_than_a_tenth_says_so() {
         let near = served(kind(100, 10_000, 10_500), ServedKind::default());
@@ -247,7 +248,7 @@ mod tests {
         assert!(Served::default().is_faithful(), "nothing was served");
     }
 
-    /// A flush that is asked to take nothing and takes a little is "38 times as long" and hardly anything.
+    /// A flush that should take nothing and takes a little is "38 times as long" but hardly matters in total.
     #[test]
     fn what_all_took_longer_is_by_time_not_by_kind() {
         let (writes, flushes) = (kind(100, 1_000_000, 1_000_000), kind(100, 4_000, 154_000));
@@ -257,7 +258,7 @@ mod tests {
         assert_eq!(Served::default().longer(), 0.0);
     }
 
-    /// A tail that the disk was late for shows in rates, not at the median.
+    /// A late tail affects rates but not the median, so the mean must be checked as well.
     #[test]
     fn a_mean_that_is_off_says_so() {
         let late = ServedKind { delivered_mean_ns: 15_000, ..kind(1000, 10_000, 10_000) };
@@ -265,24 +266,24 @@ mod tests {
         assert!(!late.is_faithful() && late.to_string().contains("+50 %"), "{late}");
     }
 
-    /// A waiting request has no time of arrival yet: only the server sees the delay.
+    /// A waiting request has no arrival time yet: only the server observes the delay.
     #[test]
     fn waits_for_a_processor_count_by_what_they_add_to_a_request() {
         let reads = served(kind(1000, 100_000, 100_000), ServedKind::default());
-        // 20 us a turn, and every request takes 100.
+        // 20 us per turn; every request takes 100 us.
         let mut waiting = reads;
         waiting.note_waits(Nanos::from_millis(20), 1000);
         assert!((waiting.starved_share - 0.2).abs() < 1e-9 && !waiting.is_faithful(), "{waiting}");
-        // Turns of timers while nothing is asked wait as well: they are not the requests' waits.
+        // Turns of timers without requests must not count.
         let mut idle = reads;
         idle.note_waits(Nanos::from_millis(2000), 100_000);
         assert_eq!(idle.starved_share, waiting.starved_share);
-        // One that is let in seldom and late: few turns, each of which all that came waited for.
+        // A server that runs rarely and late: few turns, each delaying all requests that arrived.
         let mut seldom = reads;
         seldom.note_waits(Nanos::from_millis(20), 10);
         assert!(seldom.starved_share > 10.0);
         assert!(seldom.to_string().contains("21.0 times as long"), "{seldom}");
-        // The same waits before a drive of milliseconds are nothing.
+        // The same waits in front of a drive with latencies of milliseconds are negligible.
         let mut slow = served(kind(1000, 2_000_000, 2_000_000), ServedKind::default());
         slow.note_waits(Nanos::from_millis(20), 1000);
         assert!(slow.is_faithful() && slow.starved_share > 0.0, "{slow}");
@@ -291,7 +292,7 @@ mod tests {
         assert!(idle.is_faithful());
     }
 
-    /// Writes that are wrong would hide behind many reads that are right.
+    /// Inaccurate writes must not be hidden by many accurate reads.
     #[test]
     fn one_kind_does_not_hide_behind_another() {
         let hidden = served(kind(1000, 10_000, 10_000), kind(100, 10_000, 30_000));
@@ -302,16 +303,16 @@ mod tests {
             "{}",
             hidden.complaint()
         );
-        // Half of the time, and off by a tenth: at the limit of both.
+        // Half of the time, with an error of 10 %: at the limit of both.
         let even = served(kind(100, 10_000, 11_200), kind(100, 10_000, 10_000));
         assert!(!even.is_faithful(), "{even}");
-        // Short writes before flushes that take nearly all of the time move next to nothing.
+        // Short writes before flushes that take nearly all of the time hardly matter.
         let flushes = Served {
             flushes: kind(1000, 1_200_000, 1_210_000),
             ..served(kind(0, 0, 0), kind(2000, 18_000, 36_000))
         };
         assert!(flushes.is_faithful(), "{flushes}");
-        // A kind that took next to none of the time says nothing about the rest.
+        // A kind that took almost none of the time says nothing about the rest.
         let few = served(kind(1000, 10_000, 10_000), kind(1, 10_000, 30_000));
         assert!(few.is_faithful(), "{few}");
     }

@@ -1,7 +1,7 @@
-//! Coarse distribution of an interval's times, for progress displays, not for figures.
+//! Coarse distribution of an interval's latencies, for progress displays, not for figures.
 //!
-//! Buckets of a quarter octave from 1 us on, so percentiles are right to 19 %. Invariants: fixed size; adding
-//! allocates nothing; counts saturate.
+//! Buckets of a quarter octave from 1 us on, so percentiles are accurate to 19 %. Invariants: fixed size;
+//! adding allocates nothing; counts saturate.
 
 use serde::{Deserialize, Serialize};
 use units::Nanos;
@@ -33,11 +33,11 @@ impl Default for Spread {
 
 /// Times below this are in the first bucket.
 const FIRST_NS: f64 = 1000.0;
-/// Buckets of a doubling.
+/// Buckets per octave.
 const OF_OCTAVE: f64 = 4.0;
 
 impl Spread {
-    /// Buckets: up to 16 s; the last one is open.
+    /// Number of buckets, up to 16 s; the last one has no upper bound.
     pub const BUCKETS: usize = 97;
 
     /// Counts `count` operations that took `time`.
@@ -68,7 +68,7 @@ impl Spread {
         Nanos((FIRST_NS * (bucket as f64 / OF_OCTAVE).exp2()) as u64)
     }
 
-    /// The time that `percent` of the operations do not exceed, rounded up to its bucket; none without
+    /// The latency that `percent` of the operations do not exceed, rounded up to its bucket; `None` without
     /// operations.
     #[must_use]
     pub fn percentile(&self, percent: f64) -> Option<Nanos> {
@@ -88,7 +88,7 @@ impl Spread {
 mod tests {
     use super::*;
 
-    /// A live percentile that is off by more than its bucket sends people after ghosts.
+    /// A live percentile must not be off by more than its bucket.
     #[test]
     fn percentiles_are_right_to_a_bucket() {
         let mut spread = Spread::default();

@@ -1,10 +1,10 @@
 //! Whether a device has reached steady state, by the rule of SNIA's Solid State Storage Performance Test
 //! Specification (2.0.2, section 2.1.24): over a window of five rounds the largest and the smallest value
 //! differ by at most 20 % of their mean, and the least-squares line changes by at most 10 % of the mean over
-//! the window. One such window passes by chance and before a write cliff, and slow decay passes far above its
+//! the window. One such window occurs by chance and before a write cliff, and slow decay passes far above its
 //! final value; so two consecutive windows must pass, with means that differ by at most 5 %.
 //!
-//! Invariant: depends on the rounds alone.
+//! Invariant: depends on the rounds only.
 
 /// Rounds in the window.
 pub const WINDOW: usize = 5;
@@ -48,7 +48,6 @@ impl Steadiness {
     }
 }
 
-/// One window.
 struct Window {
     mean: f64,
     range: f64,
@@ -84,7 +83,7 @@ mod tests {
         Steadiness::of(&rounds).map(|steady| steady.is_steady())
     }
 
-    /// Figures from a drive that still slows down would flatter it.
+    /// Figures from a drive that is still slowing down would be too good.
     #[test]
     fn all_limits_must_hold_in_both_windows() {
         let flat = [100.0, 101.0, 99.0, 100.0, 100.0];
@@ -97,7 +96,7 @@ mod tests {
         assert_eq!(steady(flat, [94.0; 5]), Some(false), "lower by 6 %");
     }
 
-    /// A decay that one window calls steady at eight times its end.
+    /// Slow decay passes a single window at eight times its final value.
     #[test]
     fn slow_decay_is_not_steady() {
         let rounds: Vec<f64> =

@@ -1,4 +1,4 @@
-//! When a trial measures: its phases, and the intervals of its time series.
+//! Schedule of a trial: its phases, and the intervals of its time series.
 //!
 //! Invariant: intervals tile the trial, and none crosses a phase boundary.
 
@@ -13,7 +13,7 @@ use crate::phase::Phase;
 pub struct Timeline {
     /// Time before measuring.
     pub warm_up: Nanos,
-    /// Time measured.
+    /// Duration of the measurement.
     pub measure: Nanos,
     /// Interval of the time series; the first of the warm-up and the last may be shorter.
     pub interval: Nanos,
@@ -26,7 +26,7 @@ impl Timeline {
         self.warm_up + self.measure
     }
 
-    /// End of a schedule: late operations are issued for as long again as was measured.
+    /// End of a schedule: late operations are issued for a further measurement's duration.
     #[must_use]
     pub fn until(&self) -> Until {
         Until { due: self.end(), issue: self.end() + self.measure }

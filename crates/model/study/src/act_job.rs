@@ -22,7 +22,7 @@ pub struct ActJob {
     /// Ratings: multiples of 2000 reads and 1000 writes per second per device, instead of the file's rates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rating: Option<u32>,
-    /// How requests lie in time.
+    /// Distribution of arrivals over time.
     #[serde(default = "default_phase")]
     pub phase: act::Phase,
     /// Threads that issue requests in ACT's phase, instead of the file's number.
@@ -35,16 +35,16 @@ pub struct ActJob {
     /// each): the purpose of `act_prep`.
     #[serde(default)]
     pub fills: u32,
-    /// Slices of time that must each be within the limits.
+    /// Length of a slice; every slice must be within the limits.
     #[serde(default = "millis::<3600000>")]
     pub slice: Nanos,
 }
 
 impl ActJob {
-    /// The configuration at this point's rating and threads.
+    /// The configuration with this point's rating and threads.
     ///
     /// # Errors
-    /// The line, and what is allowed there; never for a job of a checked study.
+    /// The line, and the allowed values; never for a job of a checked study.
     pub fn config(&self) -> Result<act::Config, act::ConfigError> {
         let config = act::Config::parse(&self.config)?;
         let mut config = self.rating.map_or_else(|| config.clone(), |one| config.at_rating(one));
@@ -53,7 +53,7 @@ impl ActJob {
     }
 
     /// Replaces the text of the file by the load that it describes with the overrides of this point: names of
-    /// devices, comments and the order of lines are no part of a job. Its length is the trial's.
+    /// devices, comments and the order of lines are not part of a job. Its duration is the trial's.
     pub(crate) fn spell_out(&mut self) {
         let Ok(config) = self.config() else { return };
         self.config = toml::to_string(&config).expect("invariant: numbers and names");

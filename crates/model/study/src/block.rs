@@ -15,27 +15,27 @@ use crate::{EngineName, Offsets};
 pub struct BlockJob {
     /// The engine: `block`.
     pub engine: EngineName,
-    /// Where the next block lies.
+    /// Position of the next block.
     #[serde(default)]
     pub pattern: Pattern,
-    /// How the offsets of random operations are distributed: `uniform`; `zipf:0.99`; `hot-spot:80%/20%` (80
-    /// % of the operations to 20 % of the space); `gaussian:15%` (its standard deviation, of the space).
+    /// Distribution of the offsets of random operations: `uniform`; `zipf:0.99`; `hot-spot:80%/20%` (80 % of
+    /// the operations to 20 % of the space); `gaussian:15%` (standard deviation, as a share of the space).
     #[serde(default)]
     pub distribution: Offsets,
-    /// Bytes an operation; a multiple of 512, up to 16MiB.
+    /// Bytes per operation; a multiple of 512, up to 16MiB.
     #[serde(default = "bytes::<4096>")]
     pub block_size: Bytes,
     /// Instead of `block_size`: several sizes, drawn by their weights: `[{ size = "4KiB", weight = 3 }, {
     /// size = "64KiB", weight = 1 }]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub size_mix: Vec<SizeWeight>,
-    /// Offsets are multiples of this, itself a multiple of 512; without it, of the (smallest) size.
+    /// Offsets are multiples of this, itself a multiple of 512; by default of the (smallest) size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alignment: Option<Bytes>,
     /// Share of operations that read; the rest write.
     #[serde(default = "all")]
     pub read_share: Share,
-    /// Operations in flight, a thread, 1 to 4096; in an open loop at most.
+    /// Operations in flight per thread, 1 to 4096; the maximum in an open loop.
     #[serde(default = "number::<1>")]
     pub queue_depth: u32,
     /// Submitting threads, 1 to 256.
@@ -73,7 +73,7 @@ pub struct BlockJob {
     /// End after this many operations, all threads together, if the time is not over before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operations: Option<u64>,
-    /// End after this many bytes, likewise.
+    /// End after this many bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Bytes>,
     /// Stamp every write, check every read and read everything back; wrong data ends the run. See
@@ -147,7 +147,7 @@ impl BlockJob {
         self.beside.iter().map(|beside| beside.block_size).fold(own, Bytes::max)
     }
 
-    /// The parameters of every block job, and others where not the default.
+    /// The parameters of every block job, and non-default ones.
     pub(crate) fn parameters(&self) -> Parameters {
         let sizes: Vec<String> = self
             .size_mix
@@ -188,7 +188,7 @@ impl BlockJob {
     }
 }
 
-/// Clients next to in a few words: `100% writes of 16KiB at 1k/s`.
+/// Describes the background load: `100% writes of 16KiB at 1k/s`.
 fn beside_text(beside: &Background) -> String {
     let kind = match beside.read_share {
         Share::ALL => "reads".to_owned(),
@@ -206,7 +206,7 @@ fn beside_text(beside: &Background) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SizeWeight {
-    /// Bytes an operation; a multiple of 512, up to 16MiB.
+    /// Bytes per operation; a multiple of 512, up to 16MiB.
     pub size: Bytes,
     /// Relative weight, a whole number above 0.
     pub weight: u32,
@@ -227,7 +227,7 @@ pub struct RateStep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Precondition {
-    /// How often the addressed span is written from end to end first, in 128 KiB; once a stack.
+    /// How often the addressed span is written sequentially first, in blocks of 128 KiB; once per stack.
     #[serde(default = "number::<2>")]
     pub fills: u32,
     /// Length of a round.
@@ -244,19 +244,19 @@ pub struct Precondition {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Background {
-    /// Where the next block lies.
+    /// Position of the next block.
     #[serde(default)]
     pub pattern: Pattern,
     /// How the offsets of random operations are distributed.
     #[serde(default)]
     pub distribution: Offsets,
-    /// Bytes an operation; a multiple of 512, up to 16MiB.
+    /// Bytes per operation; a multiple of 512, up to 16MiB.
     #[serde(default = "bytes::<4096>")]
     pub block_size: Bytes,
     /// Share of operations that read; the rest write.
     #[serde(default = "all")]
     pub read_share: Share,
-    /// Operations in flight, a thread, 1 to 4096.
+    /// Operations in flight per thread, 1 to 4096.
     #[serde(default = "number::<1>")]
     pub queue_depth: u32,
     /// Threads, 1 to 256.
@@ -289,17 +289,17 @@ pub enum Arrivals {
     /// When the previous one has completed (closed loop).
     #[default]
     Closed,
-    /// Evenly spaced, whatever completes (open loop).
+    /// Open loop with constant gaps.
     Constant,
-    /// At random, independently, whatever completes (open loop).
+    /// Open loop with exponential gaps.
     Poisson,
 }
 
-/// Where the next block lies.
+/// Position of the next block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
-    /// Random, distributed as `offsets` says.
+    /// Random, with the distribution `offsets`.
     #[default]
     Random,
     /// One after the other.

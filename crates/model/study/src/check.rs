@@ -105,7 +105,7 @@ fn check_reference(study: &Study, text: &str) -> Result<(), StudyError> {
     Err(StudyError::general(message).at_quoted(text, |word| word == name))
 }
 
-/// A text that controls a terminal is no title.
+/// Rejects titles with terminal control characters.
 fn check_words(study: &Study) -> Result<(), StudyError> {
     let long = [("question", &study.question), ("about", &study.about)];
     let stacks = study.stack.iter().flat_map(|stack| {
@@ -244,7 +244,7 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
         let same = |quoted: &str| quoted.parse() == Ok(one.interval);
         return Err(refuse(message).at_quoted(text, same));
     }
-    // A schedule that was not kept issues late operations for as long again as was measured.
+    // A schedule that fell behind issues late operations for a further measurement's duration.
     let late = if is_scheduled(one) { one.duration.get() } else { 0 };
     let least = one.warm_up.get().saturating_add(one.duration.get()).saturating_add(late);
     if one.deadline.is_some_and(|deadline| deadline.get() < least) {
@@ -413,7 +413,7 @@ fn check_arrivals(block: &BlockJob, text: &str) -> Result<(), StudyError> {
     Ok(())
 }
 
-/// Operations fit the stacks whose size is known.
+/// Checks that operations fit the stacks whose size is known.
 fn check_fit(study: &Study, one: &Experiment, job: &Job) -> Result<(), StudyError> {
     let used = |stack: &&Stack| one.stacks.is_empty() || one.stacks.contains(&stack.name);
     for stack in study.stack.iter().filter(used) {
@@ -442,7 +442,7 @@ pub fn check_fit_of(
     fit.map_err(|reason| StudyError::general(format!("stack `{}`: {reason}", stack.name)))
 }
 
-/// Verification and flushes must know which operation is on which block of which device.
+/// Verification and flushes need to know which operation is on which block of which device.
 fn check_verify(
     one: &Experiment,
     block: &BlockJob,

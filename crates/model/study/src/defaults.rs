@@ -1,4 +1,4 @@
-//! Defaults of keys, for serde: a function each.
+//! Default values of keys for serde, one function each.
 
 use units::{Bytes, Nanos, Share};
 

@@ -29,7 +29,7 @@ impl EngineName {
     }
 }
 
-/// The engines that a study is read with.
+/// The engines available to a study.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Engines(&'static [&'static Descriptor]);
 
@@ -43,7 +43,7 @@ impl Engines {
         Self(engines)
     }
 
-    /// The engine of this name with these operations; none where any name is an engine.
+    /// The engine of this name with these operations; `None` if the list accepts any name.
     #[must_use]
     pub fn find(self, name: &EngineName, operations: Operations) -> Option<&'static Descriptor> {
         self.with(operations).find(|one| one.name == name.word())
@@ -97,7 +97,7 @@ pub struct Descriptor {
     pub command: &'static str,
     /// Name on pages.
     pub title: &'static str,
-    /// Products that report themselves in their version: part of that text, and name on pages.
+    /// Products that report themselves in their version: a substring of it, and the name on pages.
     pub products: &'static [(&'static str, &'static str)],
     /// The operations that it supports.
     pub operations: Operations,
@@ -119,14 +119,14 @@ pub struct Descriptor {
     pub check: fn(&Options) -> Result<(), WrongOption>,
     /// Checks a variable, `name=value`, that is set while a server runs.
     pub check_change: fn(&str) -> Result<(), String>,
-    /// Keys of a job that writes as fast as the engine commits, for power cuts; none: no power cuts.
+    /// Keys of a job that writes as fast as the engine commits, for power cuts; `None`: no power cuts.
     pub power_cuts: Option<&'static str>,
 }
 
 /// How an engine runs in virtual time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VirtualTime {
-    /// Not yet.
+    /// Not supported yet.
     No,
     /// With its files in any directory.
     AnyDirectory,

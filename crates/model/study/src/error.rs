@@ -1,16 +1,16 @@
-//! Why a study is refused, and the place of it in the text.
+//! Why a study is rejected, and the position in its text.
 
 use std::ops::Range;
 
 use thiserror::Error;
 
-/// Why a study is refused, and where.
+/// Why a study is rejected, and where.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct StudyError {
     /// What is wrong.
     pub message: String,
-    /// Bytes of the text that are wrong, where one place can be named.
+    /// Byte range of the error, if there is a single one.
     pub span: Option<Range<usize>>,
     /// How to fix it.
     pub help: Option<String>,

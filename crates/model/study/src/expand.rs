@@ -1,4 +1,4 @@
-//! From the table `[experiment.job]` to the jobs of its points.
+//! Expands the table `[experiment.job]` to the jobs of its points.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -12,14 +12,13 @@ use crate::job::{ACT, Kind, OPTIONS};
 use crate::schema1::SQL_OPTIONS;
 use crate::{EngineName, Engines, Job, Jobs, KvWorkload, OptionDoc, Shown, SqlWorkload};
 
-/// Trials of a study at most.
+/// Maximum number of trials of a study.
 pub(crate) const TRIALS_MAX: u64 = 100_000;
 
 /// A job's table as written in the study.
 pub(crate) struct Written<'i> {
     /// Name of its experiment, for errors.
     pub experiment: String,
-    /// The table.
     pub table: DeTable<'i>,
     /// The rules that apply to it.
     pub rules: Rules,
@@ -63,7 +62,7 @@ impl<'i> Written<'i> {
         }
     }
 
-    /// The words of a key: one, or a list.
+    /// The values of a key: one, or a list.
     fn words(&self, key: &str) -> Vec<&str> {
         let Some(value) = self.find(key).map(Spanned::get_ref) else { return Vec::new() };
         let list = value.as_array().into_iter().flat_map(|all| all.iter());
@@ -132,7 +131,7 @@ impl<'i> Written<'i> {
     fn axes(&self, kind: Kind, docs: &[&OptionDoc]) -> Result<Vec<String>, StudyError> {
         let mut given = self.options();
         if kind == Kind::Sql && self.rules == Rules::RunOfSchema1 {
-            // Also of options that its engines do not have.
+            // Also options that its engines do not have.
             given.sort_by_key(|name| SQL_OPTIONS.iter().position(|one| one == name));
         } else {
             given.sort_by_key(|name| docs.iter().position(|one| one.name == *name));
@@ -225,7 +224,7 @@ impl<'i> Written<'i> {
             }
             let mut job = self.read(*kind, table)?;
             self.complete(&mut job, engines)?;
-            // The first duplicate differs from its earlier twin in the position on one axis only.
+            // The first duplicate differs from the earlier point in the position on one axis only.
             if self.rules == Rules::Author && !seen.insert(format!("{job:?}")) {
                 let path = beyond_first.first().copied().unwrap_or_default();
                 let error = self.refuse_at(path, format!("{path}: a value is listed twice"));
@@ -243,8 +242,7 @@ impl<'i> Written<'i> {
         Ok(Jobs::new(points, written))
     }
 
-    /// Whether a point repeats an earlier one: it does not have the first value of an axis without effect
-    /// there.
+    /// Whether a point repeats an earlier one: it does not have the first value of an axis without effect.
     fn repeats(
         &self,
         kind: Kind,
@@ -353,7 +351,7 @@ fn set<'i>(table: &mut DeTable<'i>, path: &str, value: Spanned<DeValue<'i>>) {
     }
 }
 
-/// A million trials would never finish, and their plan would not fit into memory.
+/// A million trials would never finish, and their plan would exhaust memory.
 pub(crate) fn too_many(experiment: &str, count: u64) -> StudyError {
     let message = format!(
         "with experiment `{experiment}` the study has {count} trials; allowed: at most {TRIALS_MAX}"

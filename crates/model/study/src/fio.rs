@@ -94,7 +94,7 @@ pub fn import_fio(
     let included = sections.iter().any(|one| one.options.values().any(|option| option.included));
     parse(&text, Engines::ANY).map_err(|error| StudyError {
         message: match included {
-            // It may show values of an included file.
+            // The message may contain values of an included file.
             true => {
                 "the job does not convert to a valid study; remove its includes for details".into()
             }
@@ -176,7 +176,6 @@ impl<'a> Job<'a> {
         Ok(Some(units::Nanos(time).exact()))
     }
 
-    /// The block table.
     fn block(&mut self) -> Result<Table, StudyError> {
         let mut block = Table::new();
         let mut put = |key: &str, value: Value| {
@@ -250,8 +249,8 @@ impl<'a> Job<'a> {
         Ok(block)
     }
 
-    /// Operations per second and the share of reads in them: fio's rate is that of each direction, or of
-    /// reads and of writes.
+    /// Operations per second and their share of reads: fio's rate applies to each direction, or separately to
+    /// reads and writes.
     fn rate(&mut self, reads: u64) -> Result<Option<(u64, String)>, StudyError> {
         let Some(text) = self.take(&["rate_iops"]) else { return Ok(None) };
         let mut parts = text.split(',').map(|part| match part.trim() {
@@ -306,7 +305,7 @@ impl<'a> Job<'a> {
                 let later = line("rwmixwrite") > line("rwmixread");
                 let read = self.number(&["rwmixread"])?;
                 let write = self.number(&["rwmixwrite"])?.map(|write| 100 - write.min(100));
-                // Of both the later counts.
+                // Of both options the later one applies.
                 if later { write.or(read) } else { read.or(write) }.unwrap_or(50)
             }
             _ => {
@@ -418,7 +417,7 @@ impl<'a> Job<'a> {
         Ok(name)
     }
 
-    /// A job next to another works on that one's target.
+    /// A concurrent job uses the target of the main job.
     fn same_stack(&mut self, stacks: &[Table]) {
         let mut others = stacks.to_vec();
         let before = others.len();
@@ -568,7 +567,7 @@ thinktime_spin=3
         );
     }
 
-    /// Half the load was dropped without a word.
+    /// fio's rate applies to each direction; half of the load was once dropped without notice.
     #[test]
     fn a_rate_is_that_of_each_direction() {
         let job = |options: &str| {
@@ -625,7 +624,8 @@ thinktime_spin=3
         assert!(!imported.text.contains("hash") && !imported.text.contains("TOKEN"));
     }
 
-    /// An option that vanishes would measure another thing than the file says.
+    /// An option that is not converted must be named, or the study would measure something else than the
+    /// file.
     #[test]
     fn what_is_not_carried_over_is_named() {
         let imported = imported();

@@ -17,16 +17,16 @@ pub struct Surroundings<'a> {
     pub variable: &'a dyn Fn(&str) -> Option<String>,
 }
 
-/// Files within files at most.
+/// Maximum nesting of includes.
 const DEPTH_MAX: u32 = 16;
 /// Maximum number of includes in total, nested ones counted.
 const INCLUDES_MAX: u32 = 1000;
-/// Lines of a job file with its includes at most.
+/// Maximum number of lines in a job file including its includes.
 const LINES_MAX: usize = 100_000;
 
 /// A line with an option or a section.
 struct Line {
-    /// In the file that was named: that of the include, for a line of an included file.
+    /// Line in the named file: that of the include, for a line of an included file.
     number: usize,
     text: String,
     /// The innermost included file that it comes from, with the line number there.
@@ -34,7 +34,7 @@ struct Line {
 }
 
 impl Line {
-    /// Its place, for people.
+    /// Position for messages.
     fn place(&self) -> String {
         match &self.included {
             None => format!("line {}", self.number),
@@ -52,7 +52,7 @@ fn expanded(
     let mut lines = Vec::new();
     for (number, line) in (1usize..).zip(text.lines()) {
         let refuse = |message: String| StudyError::general(format!("line {number}: {message}"));
-        // As fio does, also in the middle of a line.
+        // As in fio, comments may start within a line.
         let line = line.split([';', '#']).next().unwrap_or_default().trim();
         if line.is_empty() {
             continue;
@@ -115,9 +115,9 @@ fn filled_in(line: &str, around: &Surroundings<'_>) -> Result<String, String> {
 #[derive(Debug, Clone)]
 pub(crate) struct FioOption {
     pub value: String,
-    /// In the file that was named.
+    /// Line in the named file.
     pub line: usize,
-    /// Where it is, for people.
+    /// Position for messages.
     pub place: String,
     /// Whether it is from an included file.
     pub included: bool,

@@ -20,11 +20,11 @@ pub struct Study {
     /// The question that the report answers first.
     #[serde(default = "default_question")]
     pub question: String,
-    /// What it shows and why, for people.
+    /// What the study shows and why.
     #[serde(default)]
     pub about: String,
-    /// The finding that answers the question in the report's first sentence; without it: each storage's rate,
-    /// next to the reference.
+    /// The finding that answers the question in the report's headline; by default each storage's rate
+    /// relative to the reference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Finding>,
     /// Name of the stack that others are compared with; by default the first measured one, otherwise the
@@ -38,10 +38,10 @@ pub struct Study {
     pub stack: Vec<Stack>,
     /// The experiments to run on them.
     pub experiment: Vec<Experiment>,
-    /// The engines that it was read with.
+    /// The engines that it was parsed with.
     #[serde(skip)]
     pub engines: crate::Engines,
-    /// It was written in schema 1.
+    /// Converted from schema 1.
     #[serde(skip)]
     pub upgraded: bool,
 }
@@ -54,7 +54,7 @@ pub enum Finding {
     Growth,
     /// Effect of writes on reads.
     Mixes,
-    /// The ratings of Aerospike's test that each passes.
+    /// The highest rating of Aerospike's test that each storage passes.
     Ratings,
     /// Cost of making writes durable.
     Flushes,
@@ -62,16 +62,15 @@ pub enum Finding {
     Race,
     /// When and why an engine stalls writes.
     Stalls,
-    /// Effect of memory on each storage, from one workload with three sizes of memory or buffer pool, or
-    /// more.
+    /// Effect of memory on each storage, from one workload with three or more sizes of memory or buffer pool.
     Memory,
-    /// Rate that remains behind a fabric.
+    /// Share of the local rate that remains over a fabric.
     Fabric,
     /// Highest rate of each, and the queue depth needed for it.
     Rates,
     /// Two engines compared on the same storage.
     Engines,
-    /// One request, large ones, many: latency, bandwidth and rate of each.
+    /// Latency at depth 1, bandwidth of large requests, and rate at high depth, of each storage.
     Device,
 }
 
@@ -92,12 +91,12 @@ pub struct Stack {
     /// Directory of the temporary file and of databases; `auto`: the directory of the runs.
     #[serde(default = "auto")]
     pub directory: String,
-    /// The drive model that this device is, by the name of a device profile (`crosspoint device list`), where
-    /// you know it: published results of that drive are then compared with the measurements. A stack without
-    /// one is a stand-in: shown, and not judged.
+    /// The drive model of this device, as the name of a device profile (`crosspoint device list`), if you
+    /// know it: published results of that drive are then compared with the measurements. Without it, values
+    /// are shown next to published ones without a verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// Bytes that block experiments address; of several devices, on each. By default 1GiB, and all of a
+    /// Bytes that block experiments address; with several devices, on each. By default 1GiB, and all of a
     /// device model: seeks and caches behave differently on a part of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Bytes>,
@@ -115,44 +114,44 @@ pub struct Stack {
     /// device of `size` with direct I/O over the temporary file (root); or none (`raw`, LMDB only).
     #[serde(default)]
     pub file_system: FileSystem,
-    /// Holds databases to rates on the device, by the kernel's control group (needs root): `{ reads =
-    /// "5k/s", writes = "2k/s", read_bytes = "100MB", write_bytes = "50MB" }`, each optional.
+    /// Limits the I/O rates of databases on the device, through the kernel's cgroups (requires root): `{
+    /// reads = "5k/s", writes = "2k/s", read_bytes = "100MB", write_bytes = "50MB" }`, each optional.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<IoLimit>,
-    /// Of a device model: attach it as a live disk of `size` (1GiB by default) and run on that, in real time;
-    /// figures are `emulated`. Without it, block experiments are `predicted`, and LMDB, SQLite and RocksDB
-    /// run in virtual time, which needs no privileges and is `emulated`, too. An attached model keeps written
-    /// data in memory; databases need a `file_system`, created on a loop device over it (root). Attaching a
-    /// drive that is faster than this machine's FUSE path fails, unless its time is stretched (`scale`); its
-    /// trials then fail, and the others continue.
+    /// For a device model: attach it as a live disk of `size` (1GiB by default) and run on that, in real
+    /// time; figures are `emulated`. By default, block experiments are `predicted`, and LMDB, SQLite and
+    /// RocksDB run in virtual time, which needs no privileges and is `emulated`, too. An attached model keeps
+    /// written data in memory; databases need a `file_system`, created on a loop device over it (root).
+    /// Attaching a drive that is faster than this machine's FUSE path fails unless it is time-scaled
+    /// (`scale`); its trials then fail, and the others continue.
     #[serde(default)]
     pub attach: bool,
-    /// Of an attached model: multiplies every time of the device, 1 to 1000. Needed for a drive that is
-    /// faster than this machine's path to a live disk, and for a comparison with a host of more cores: to a
-    /// database on two cores, a drive that is ten times slower is what the drive is to one on twenty. Stacks
-    /// of one experiment share one scale; figures show it.
+    /// For an attached model: multiplies every time of the device, 1 to 1000. Needed for a drive that is
+    /// faster than this machine's path to a live disk, and for a comparison with a host with more cores: a
+    /// drive that is ten times slower is to a database on two cores what the drive is to one on twenty.
+    /// Stacks of one experiment share one scale; figures show it.
     #[serde(default = "number::<1>")]
     pub scale: u32,
-    /// Of an attached model: load the tables of a SQL job before the simulated device starts. Loading takes
-    /// no device time and leaves no trace: a cache is empty, a drive in its `condition`. For a drive that is
-    /// put in front of, or under, an existing database.
+    /// For an attached model: load the tables of a SQL job before the simulated device starts. Loading takes
+    /// no device time and does not reach the model: a cache is empty, a drive in its `condition`. For a drive
+    /// that is placed in front of, or under, an existing database.
     #[serde(default)]
     pub staged: bool,
-    /// Of an attached model: fault injection: `seed`, and `[[stack.faults.fault]]` with the keys of
+    /// For an attached model: fault injection: `seed`, and `[[stack.faults.fault]]` with the keys of
     /// FAULTS.md. Times count from attaching or, if `staged`, from the start of the simulated device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faults: Option<StackFaults>,
-    /// Of a device model: submission path of its host: `psync`, `io_uring`, `io_uring-2024`,
+    /// For a device model: submission path of its host: `psync`, `io_uring`, `io_uring-2024`,
     /// `io_uring-polled`, `libaio`, `spdk`, `ext4-psync`, `psync-2017` or `none`, all as published; `auto`
     /// follows `submission`, and is this host's own io_uring path once `crosspoint calibrate` has measured
     /// it.
     #[serde(default = "auto")]
     pub host: String,
-    /// Of a device model: cores of the host, with two hardware threads each, up to 1024; 0: as the path has
-    /// it. In virtual time: cores that run one thread each; 0: as many as this machine's CPUs.
+    /// For a device model: cores of the host, with two hardware threads each, up to 1024; 0: the path's
+    /// default. In virtual time: cores that run one thread each; 0: this machine's number of CPUs.
     #[serde(default)]
     pub cores: u32,
-    /// Of a device model: state of the flash before the first request.
+    /// For a device model: state of the flash before the first request.
     #[serde(default)]
     pub condition: Condition,
 }
@@ -161,16 +160,16 @@ pub struct Stack {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IoLimit {
-    /// Reads.
+    /// Reads per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reads: Option<Rate>,
-    /// Writes.
+    /// Writes per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writes: Option<Rate>,
-    /// Bytes read, in a second.
+    /// Bytes read per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_bytes: Option<Bytes>,
-    /// Bytes written, in a second.
+    /// Bytes written per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_bytes: Option<Bytes>,
 }
@@ -219,17 +218,17 @@ pub struct Experiment {
     /// Names of stacks; empty: every stack that the engine can run on.
     #[serde(default)]
     pub stacks: Vec<String>,
-    /// Time before measuring.
+    /// Duration of the warm-up.
     #[serde(default = "millis::<500>")]
     pub warm_up: Nanos,
-    /// Time measured.
+    /// Duration of the measurement.
     #[serde(default = "millis::<3000>")]
     pub duration: Nanos,
     /// Interval of the time series.
     #[serde(default = "millis::<250>")]
     pub interval: Nanos,
-    /// Repetitions of each point, 1 to 100, interleaved; stacks in an order that is drawn, and then in its
-    /// reverse.
+    /// Repetitions of each point, 1 to 100, interleaved; the order of the stacks is random, and reversed in
+    /// every second repetition.
     #[serde(default = "number::<1>")]
     pub repeat: u32,
     /// What happens when an operation fails; failures are counted and sampled either way.
@@ -238,16 +237,16 @@ pub struct Experiment {
     /// Objectives for every stack and point: `["p99 <= 20ms", "p99 <= 5ms at 2k/s"]` (p50, p90, p99, p99_9;
     /// with `at`, this many transactions, lookups, updates or block operations per second must be reached).
     /// The report has a column for them, and a run that misses one exits with code 8; objectives that cannot
-    /// be judged (too few samples, an emulated drive that did not follow its model) are inconclusive.
+    /// be decided (too few samples, an inaccurately emulated drive) are inconclusive.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objectives: Vec<Objective>,
     /// Skip trials for which this machine lacks something (root, a program, an engine), with the reason;
     /// otherwise nothing of the study runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
-    /// Time limit of a trial, loading included, starting and stopping a server excluded; a trial that exceeds
-    /// it is stopped and fails. By default ten times the estimate plus half an hour. A schedule that
-    /// was not kept issues late operations for as long again as was measured.
+    /// Time limit of a trial, including loading, excluding the start and stop of a server; a trial that
+    /// exceeds it is stopped and fails. By default ten times the estimate plus half an hour. A schedule that
+    /// falls behind issues late operations for a further measurement's duration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Nanos>,
     /// The job, `[experiment.job]`: the engine, the workload and their options. A list in place of a value is
@@ -270,7 +269,7 @@ fn default_question() -> String {
     "What would my database do on that storage?".into()
 }
 impl Stack {
-    /// Bytes that block experiments address, of a real device.
+    /// Bytes that block experiments address, for a real device.
     #[must_use]
     pub fn size(&self) -> Bytes {
         self.size.unwrap_or(Bytes::mib(1024))

@@ -38,7 +38,7 @@ impl Job {
         }
     }
 
-    /// The engine's word.
+    /// Name of the engine.
     #[must_use]
     pub fn engine(&self) -> &str {
         self.engine_name().word()
@@ -54,8 +54,7 @@ impl Job {
         }
     }
 
-    /// Parameters by name, in a fixed order: those of every job of its kind, and others where not the
-    /// default.
+    /// Parameters by name, in a fixed order: those of every job of its kind, and non-default ones.
     #[must_use]
     pub fn point(&self) -> Vec<Parameter> {
         self.parameters().point
@@ -250,7 +249,7 @@ impl Jobs {
         &self.points
     }
 
-    /// The first job. Values that are no axis are the same in all.
+    /// The first job. Values that are not an axis are the same in all.
     ///
     /// # Panics
     /// Never for an experiment of a parsed study.

@@ -39,8 +39,8 @@ pub struct KvJob {
     /// `gaussian:15%` (standard deviation).
     #[serde(default)]
     pub distribution: Offsets,
-    /// When operations are due: `closed`, or on a schedule, `constant` or `poisson`, of `rate`. In
-    /// `read_while_writing` and `read_while_scanning`, those of the readers.
+    /// Arrivals: `closed`, or an open loop, `constant` or `poisson`, at `rate`. In `read_while_writing` and
+    /// `read_while_scanning`, those of the readers.
     #[serde(default)]
     pub arrivals: Arrivals,
     /// Operations per second of all those clients together, for open-loop arrivals; a list is an axis. Each
@@ -50,7 +50,7 @@ pub struct KvJob {
     /// Updates per second of the writer in `read_while_writing`; unlimited by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_rate: Option<Rate>,
-    /// Updates of `write_rate` that are due at once. RocksDB's db_bench and Symas's driver issue them ten
+    /// Updates of `write_rate` that arrive together. RocksDB's db_bench and Symas's driver issue them ten
     /// times per second: a tenth of the rate reproduces that.
     #[serde(default = "number::<1>")]
     pub write_burst: u32,
@@ -63,7 +63,7 @@ pub struct KvJob {
     /// What a committed update survives.
     #[serde(default = "default_durability")]
     pub durability: Durability,
-    /// Records a transaction while loading.
+    /// Records per transaction while loading.
     #[serde(default = "number::<1000>")]
     pub load_batch: u32,
     /// Memory of the whole process, its page cache included: `unlimited`, a size of at least 96MiB, or a
@@ -103,7 +103,7 @@ impl KvJob {
         self.workload.clients(self.clients)
     }
 
-    /// The parameters of every key-value job, and others where not the default.
+    /// The parameters of every key-value job, and non-default ones.
     pub(crate) fn parameters(&self) -> Parameters {
         let point = vec![
             ("records", self.records.to_string()),
@@ -140,20 +140,20 @@ impl KvJob {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KvWorkload {
-    /// An empty database is filled in order, one record a transaction.
+    /// Fills an empty database in key order, one record per transaction.
     FillSeq,
     /// Random writes to an empty database, as many as it has records; about a third of the keys are never
     /// written.
     FillRandom,
-    /// As `fill_random`, then everything is compacted; RocksDB without compaction until then.
+    /// As `fill_random`, then a full compaction; in RocksDB without compaction until then.
     BulkLoad,
-    /// Updates, one a transaction.
+    /// Updates, one per transaction.
     Overwrite,
     /// Lookup and update of one record.
     UpdateRandom,
     /// Lookups.
     ReadRandom,
-    /// Records in key order, a hundred an operation.
+    /// Records in key order, a hundred per operation.
     ReadSeq,
     /// A seek, then `seek_records` records from there.
     SeekRandom,
@@ -193,13 +193,13 @@ impl KvWorkload {
         matches!(self, Self::FillSeq | Self::FillRandom | Self::BulkLoad)
     }
 
-    /// Whether one client more than `readers` runs.
+    /// Whether one client runs in addition to `readers`.
     #[must_use]
     pub const fn has_another(self) -> bool {
         matches!(self, Self::ReadWhileWriting | Self::ReadWhileScanning)
     }
 
-    /// Clients of `readers`.
+    /// Number of clients with this many `readers`.
     #[must_use]
     pub const fn clients(self, readers: u32) -> u32 {
         if self.has_another() { readers + 1 } else { readers }

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Nanos, Rate};
 
-/// A time of the operations of a trial.
+/// A latency percentile of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantile {
     /// The median.
@@ -27,7 +27,7 @@ impl Quantile {
     const ALL: [(&'static str, Self); 4] =
         [("p50", Self::P50), ("p90", Self::P90), ("p99", Self::P99), ("p99_9", Self::P99_9)];
 
-    /// The word in studies.
+    /// Name in studies.
     #[must_use]
     pub fn word(self) -> &'static str {
         Self::ALL.iter().find(|(_, one)| *one == self).map_or("", |(word, _)| word)
@@ -58,7 +58,7 @@ pub struct Objective {
     pub at: Option<Rate>,
 }
 
-/// A second; more than any storage does.
+/// Operations per second; more than any storage reaches.
 const RATE_MAX: u64 = 100_000_000;
 const ALLOWED: &str =
     "an objective is \"p99 <= 20ms\" or \"p99 <= 20ms at 800/s\"; allowed: p50, p90, p99, p99_9";
@@ -123,7 +123,7 @@ impl fmt::Display for Objective {
 mod tests {
     use super::*;
 
-    /// An objective that is read as another one buys another drive.
+    /// A misread objective could buy another drive.
     #[test]
     fn what_is_written_is_what_is_read() {
         let text = "p99_9 <= 5ms at 2k/s";

@@ -22,7 +22,7 @@ pub enum OptionValue {
 }
 
 impl OptionValue {
-    /// The text, as in figures.
+    /// The value as text, as in figures.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
         match self {
@@ -114,7 +114,7 @@ pub struct OptionDoc {
     pub default: Option<&'static str>,
     /// Where figures show it.
     pub shown: Shown,
-    /// One line.
+    /// One line of documentation.
     pub doc: &'static str,
 }
 
@@ -137,7 +137,7 @@ macro_rules! option_docs {
 pub enum Shown {
     /// At every point.
     Always,
-    /// Where it is not its default. A list of values is an axis.
+    /// Only if it differs from its default. A list of values is an axis.
     Differs,
     /// Nowhere; so a list of values is refused.
     Never,

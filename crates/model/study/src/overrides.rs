@@ -19,7 +19,7 @@ pub fn apply_overrides(text: &str, overrides: &[String]) -> Result<String, Study
     }
     let text = schema1::upgraded_text(text)?;
     let mut root: Table = text.parse().map_err(|error| StudyError::syntax(&error))?;
-    // A title that is set as well stays, in whichever order.
+    // A title that is also set stays, in any order.
     let devices_first = {
         let is_device = |one: &&String| one.split_once('=').is_some_and(|(key, _)| of_device(key));
         let (devices, others): (Vec<_>, Vec<_>) = overrides.iter().partition(is_device);
@@ -158,7 +158,7 @@ mod tests {
         assert!(with("stack.a.x=[1, 2]").unwrap().contains("x = [1, 2]"));
     }
 
-    /// "This disk" over the figures of another one is a lie.
+    /// Figures of another device must not keep the title "this disk".
     #[test]
     fn another_device_does_not_keep_the_title() {
         let text = format!("{TEXT}title = \"This disk\"\ndevice = \"file\"\n");
@@ -187,7 +187,7 @@ mod tests {
         assert!(with("seed").is_err() && with("stack.a=1").is_err() && with("seed.x=1").is_err());
     }
 
-    /// Scripts of schema 1 must be told the new key, not left to guess.
+    /// The error for a key of schema 1 must name the new key.
     #[test]
     fn an_old_key_is_answered_with_the_new_one() {
         let text =

@@ -1,4 +1,4 @@
-//! Parameters by name, as figures have them.
+//! Parameters by name, as in figures.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ pub type Parameter = (Cow<'static, str>, String);
 /// The parameters of a job by name, in a fixed order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parameters {
-    /// The parameters of every job of its kind, and others where not the default.
+    /// The parameters of every job of its kind, and non-default ones.
     pub point: Vec<Parameter>,
     /// The rest, without parameters of absent features such as background clients.
     pub defaults: Vec<Parameter>,
@@ -21,7 +21,7 @@ impl Parameters {
         Self { point, defaults: Vec::new() }
     }
 
-    /// Adds a parameter that `differs` from its default, or does not.
+    /// Adds a parameter; `differs`: from its default.
     pub(crate) fn add(&mut self, differs: bool, name: impl Into<Cow<'static, str>>, value: String) {
         if differs {
             self.point.push((name.into(), value));

@@ -1,5 +1,4 @@
-//! From the text of a study to the study, with errors that point at the place. A study that parses can be
-//! planned.
+//! Parses a study, with errors that point at the position. A study that parses can be planned.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -11,7 +10,7 @@ use crate::expand::{Matrix, Rules, TRIALS_MAX, Written, too_many};
 use crate::schema1::{self, Origin};
 use crate::{Engines, Study};
 
-/// Bytes of a study, a job file or a profile at most.
+/// Maximum size of a study, job file or profile, bytes.
 pub const LONGEST_TEXT: usize = 4 << 20;
 
 /// Reads and checks a study whose engines are among `engines`.
@@ -145,7 +144,7 @@ queue_depth = [1, 4]
         error
     }
 
-    /// A deadline that falls into the time in which late operations are issued loses the trial.
+    /// A deadline within the time for late operations would lose the trial.
     #[test]
     fn a_deadline_leaves_a_schedule_its_late_time() {
         let with = |deadline: &str, more: &str| {
@@ -197,7 +196,7 @@ queue_depth = [1, 4]
             let error = with(stack, job).unwrap_err();
             assert!(error.message.contains(message), "{stack}{job}: {error}");
         }
-        // A run that an earlier version made with such a job is read.
+        // A run that an earlier version made with such a job can still be read.
         let text = MINIMAL.replace("[experiment.job]\n", "[experiment.job]\nclients = [1, 2, 1]\n");
         let text =
             text.replace("queue_depth = [1, 4]", "queue_depth = 4096\nblock_size = \"16MiB\"");

@@ -50,7 +50,7 @@ pub struct Trial {
     pub experiment: String,
     /// Name of the stack.
     pub stack: String,
-    /// Measured or predicted.
+    /// Measured, emulated or predicted.
     pub source: Source,
     /// The job.
     pub job: Job,
@@ -237,7 +237,7 @@ fn add_trials(trials: &mut Vec<Trial>, experiment: &Experiment, stacks: &[&Stack
     }
 }
 
-/// Fisher and Yates.
+/// Fisher-Yates shuffle.
 fn shuffle<T>(all: &mut [T], seed: Seed) {
     for last in (1..all.len()).rev() {
         let drawn = seed.derive("place", last as u64).0 % (last as u64 + 1);
@@ -245,7 +245,7 @@ fn shuffle<T>(all: &mut [T], seed: Seed) {
     }
 }
 
-/// Phases and interval of an experiment's trials; ACT's test brings its own.
+/// Phases and interval of an experiment's trials; ACT's test has its own.
 fn timeline(experiment: &Experiment) -> Timeline {
     let config = experiment.job.first().act().and_then(|act| {
         let config = act.config().ok()?;
@@ -266,7 +266,7 @@ fn timeline(experiment: &Experiment) -> Timeline {
     }
 }
 
-/// Intervals of an ACT test at most: a day's test with hundreds of threads must fit memory.
+/// Maximum number of intervals of an ACT test: a day's test with hundreds of threads must fit into memory.
 const ACT_INTERVALS_MAX: u64 = 3600;
 
 /// The report interval of ACT's test, or a multiple of it that divides an hour if there would be too many.
@@ -310,8 +310,8 @@ value_size = "100B"
 readers = [1, 2]
 "#;
 
-    /// Drift must not become a difference: the second repetition visits the stacks backwards. Nor may a beat
-    /// of the machine: which stack leads a pair of repetitions is drawn.
+    /// Drift must not become a difference between stacks: the second repetition visits the stacks in reverse
+    /// order. Nor may a periodic load: which stack leads a pair of repetitions is random.
     #[test]
     fn stacks_change_places_between_repetitions() {
         let order = |text: &str, count: usize| -> Vec<String> {

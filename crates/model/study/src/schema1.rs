@@ -52,7 +52,7 @@ const OPTIONS: [(&str, &[(&str, &str)]); 2] = [
     ),
 ];
 
-/// Options that schema 1 accepted for every engine and ignored but for this one.
+/// Options that schema 1 accepted for every engine and ignored for all but this one.
 const IGNORED_ELSEWHERE: [(&str, &str); 8] = [
     ("write_map", "lmdb"),
     ("read_ahead", "lmdb"),

@@ -32,8 +32,8 @@ pub struct SqlJob {
     pub allow_overwrite: Option<String>,
     /// Statements of a transaction.
     pub workload: SqlWorkload,
-    /// Whose scripts: sysbench `0.5` (one table a transaction, text) or `1.0` (a table for each kind of
-    /// statement, prepared).
+    /// Version of the scripts: sysbench `0.5` (one table per transaction, text protocol) or `1.0` (a random
+    /// table per kind of statement, prepared statements).
     #[serde(default)]
     pub dialect: SqlDialect,
     /// Statements are prepared on the server; `false`: sent as text each time, as 0.5 always does.
@@ -42,7 +42,7 @@ pub struct SqlJob {
     /// Tables, 1 to 1000.
     #[serde(default = "number::<4>")]
     pub tables: u32,
-    /// Rows a table, 1 to 2 billion; about 240 bytes each with their index.
+    /// Rows per table, 1 to 2 billion; about 240 bytes each with their index.
     pub records: u64,
     /// Rows of a range, 1 to a million.
     #[serde(default = "number::<100>")]
@@ -68,15 +68,15 @@ pub struct SqlJob {
     /// What a committed transaction survives: `innodb_flush_log_at_trx_commit` 0, 2 or 1.
     #[serde(default = "default_durability")]
     pub durability: Durability,
-    /// Variables that are set while it runs: `[{ at = "20s", set = "innodb_buffer_pool_size=16M" }]`. On a
-    /// server of yours they are set back, also by `clean` after a kill.
+    /// Variables that are set during the trial: `[{ at = "20s", set = "innodb_buffer_pool_size=16M" }]`. On a
+    /// server of yours they are restored, also by `clean` after a kill.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub change: Vec<SqlChange>,
     /// Memory of the whole server, its page cache included: `unlimited`, or a size of at least 96MiB; no
     /// share. Needs root.
     #[serde(default)]
     pub memory: Memory,
-    /// Connections that load the tables, 1 to 256; a load continues where one was cut off.
+    /// Connections that load the tables, 1 to 256; an interrupted load is continued.
     #[serde(default = "number::<2>")]
     pub load_threads: u32,
     /// Each trial loads its own database; `false`: trials on one stack that need the same tables reuse them,
@@ -96,7 +96,7 @@ pub struct SqlJob {
 const ROW_BYTES: u64 = 242;
 
 impl SqlJob {
-    /// About the bytes of the tables.
+    /// Approximate bytes of the tables.
     #[must_use]
     pub const fn data(&self) -> Bytes {
         Bytes((self.tables as u64).saturating_mul(self.records).saturating_mul(ROW_BYTES))
@@ -129,7 +129,7 @@ impl SqlJob {
         Self { dsn: Some("a server supplied by the user".into()), ..self.clone() }.tables_key()
     }
 
-    /// The parameters of every SQL job, and others where not the default.
+    /// The parameters of every SQL job, and non-default ones.
     pub(crate) fn parameters(&self) -> Parameters {
         let mut point = vec![
             ("workload", self.workload.word().to_owned()),
@@ -137,7 +137,7 @@ impl SqlJob {
             ("records", self.records.to_string()),
             ("clients", self.clients.to_string()),
         ];
-        // A user's server has its own.
+        // A user's server has its own settings.
         if self.dsn.is_none() {
             point.push(("durability", self.durability.word().into()));
         }
@@ -174,7 +174,7 @@ impl SqlJob {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SqlChange {
-    /// When, since the clients began (warm-up included).
+    /// Time since the clients started (warm-up included).
     pub at: Nanos,
     /// `name=value`, as in `SET GLOBAL`.
     pub set: String,
@@ -186,9 +186,9 @@ pub struct SqlChange {
 pub enum SqlWorkload {
     /// `oltp_read_write`: 10 points, 4 ranges, 2 updates, delete and insert.
     ReadWrite,
-    /// `oltp_read_only`: the points and ranges of it.
+    /// `oltp_read_only`: the point selects and ranges of it.
     ReadOnly,
-    /// `oltp_write_only`: the rest of it.
+    /// `oltp_write_only`: the writes of it.
     WriteOnly,
     /// `oltp_point_select`: one point, without a transaction.
     PointSelect,

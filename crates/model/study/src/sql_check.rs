@@ -54,7 +54,7 @@ pub fn listen_port(listen: &str) -> Result<Option<u16>, String> {
     })
 }
 
-/// Settings that a running server has and a study cannot change: reported values would be wrong.
+/// Rejects settings that a study cannot change on a running server: reported values would be wrong.
 fn check_of_a_server(sql: &SqlJob) -> Result<(), Wrong> {
     if sql.dsn.is_none() {
         return Ok(());
@@ -78,7 +78,7 @@ fn check_of_a_server(sql: &SqlJob) -> Result<(), Wrong> {
 /// The key, and what is wrong.
 type Wrong = (String, String);
 
-/// In the place of a key: the value is a secret.
+/// In place of a key: the value is a secret.
 const SECRET: &str = "";
 
 fn check_together(study: &Study, sql: &SqlJob) -> Result<(), Wrong> {

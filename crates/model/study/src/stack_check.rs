@@ -8,7 +8,7 @@ use crate::{Condition, DeviceName, Experiment, FileSystem, Stack, Study, StudyEr
 
 /// Largest stack: file systems of Linux end at 8 EiB.
 const SIZE_MAX: Bytes = Bytes(1 << 60);
-/// Most times that the time of a device is stretched.
+/// Maximum time scale.
 const SCALE_MAX: u32 = 1000;
 
 /// Checks combinations of keys.
@@ -67,7 +67,7 @@ pub(crate) fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
     Ok(())
 }
 
-/// A size that a file system can have.
+/// Checks that a file system can have this size.
 pub(crate) fn check_size_of(stack: &Stack, text: &str) -> Result<(), StudyError> {
     if stack.size() <= SIZE_MAX {
         return Ok(());
@@ -78,7 +78,7 @@ pub(crate) fn check_size_of(stack: &Stack, text: &str) -> Result<(), StudyError>
     Err(StudyError::general(message).at_quoted(text, same))
 }
 
-/// Keys that require, or exclude, an attached model.
+/// Checks keys that require, or exclude, an attached model.
 fn check_attach(stack: &Stack, model: bool, text: &str) -> Result<(), StudyError> {
     if stack.attach && !model {
         let message = format!("stack `{}`: attach is for device models only", stack.name);
@@ -121,7 +121,7 @@ pub(crate) fn check_staged(study: &Study, one: &Experiment, text: &str) -> Resul
     Err(StudyError::general(message).at_key(text, "staged", |_| true))
 }
 
-/// Rates of stacks whose time runs at different speeds would be compared.
+/// Rates of stacks with different time scales must not be compared.
 ///
 /// # Errors
 /// [`StudyError`] with the stacks.
@@ -168,7 +168,7 @@ name = "mix"
 queue_depth = 1
 "#;
 
-    /// A drive at a tenth of its speed next to one at its own would lose a comparison that it wins.
+    /// A drive at a tenth of its speed would lose a comparison with one at full speed.
     #[test]
     fn stacks_of_an_experiment_share_one_scale() {
         assert_eq!(parse(STUDY, ENGINES).map(|study| study.stack[0].scale), Ok(10));

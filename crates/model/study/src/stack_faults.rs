@@ -20,7 +20,7 @@ impl StackFaults {
 
 impl From<toml::Table> for StackFaults {
     fn from(keys: toml::Table) -> Self {
-        // A table is always TOML.
+        // Serializing a table cannot fail.
         Self(toml::to_string(&keys).unwrap_or_default())
     }
 }

@@ -25,8 +25,8 @@ pub enum Condition {
     Steady,
     /// Erased: no garbage collection until the drive was filled once.
     Fresh,
-    /// Erased, then written once from beginning to end: no garbage collection while the spare blocks last, so
-    /// that it is faster than `steady` for a minute or some, then slower.
+    /// Erased, then written once sequentially: no garbage collection while the spare blocks last, so that it
+    /// is faster than `steady` for a minute or more, then slower.
     Filled,
 }
 

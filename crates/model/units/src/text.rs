@@ -1,6 +1,6 @@
 //! Shared text handling of quantities: splitting number from unit, and serde by strings.
 //!
-//! Invariant: a bare number is never accepted where a unit is due, so `30` cannot silently mean
+//! Invariant: a number without a unit is rejected where one is required, so `30` cannot silently mean
 //! milliseconds.
 
 use thiserror::Error;

@@ -13,7 +13,7 @@ use workload::{Arrivals, BlockGroup, BlockPlan, OpClass, Pattern, Spacing};
 use crate::prediction_error::{CheckedFigure, JobShape};
 use sim::{BlockPath, HostModel, run};
 
-/// Warm-up of jobs that write, next to the measured time.
+/// Warm-up of jobs that write.
 const WRITE_WARM_UP: Nanos = Nanos::from_secs(1);
 /// Operations that a job needs to be compared.
 const OPERATIONS_MIN: u64 = 2_000;
@@ -24,7 +24,7 @@ const WRITES_MIN: Nanos = Nanos::from_secs(20);
 const SCHEDULED_MIN: Nanos = Nanos::from_secs(5);
 /// No job is measured for longer.
 const MEASURE_MAX: Nanos = Nanos::from_secs(240);
-/// Writes in flight at most that continue next to a job.
+/// Maximum number of background writes in flight.
 const BESIDE_DEPTH: u32 = 1024;
 
 /// A closed loop without think time.
@@ -47,7 +47,7 @@ pub enum JobKind {
     WriteBeside,
     /// Sequential, or of another size than 4 KiB.
     Large,
-    /// By a schedule.
+    /// Open loop.
     Scheduled,
 }
 
@@ -106,11 +106,11 @@ pub struct Check {
     pub predicted: f64,
     /// Role of the figure for the model.
     pub evidence: Evidence,
-    /// Why the model was seen to miss it.
+    /// Cause of a known miss.
     pub missed: Option<MissCause>,
     /// The job, typed; `None` for a phenomenon.
     pub shape: Option<JobShape>,
-    /// Where the published one is from.
+    /// Source of the published value.
     pub source: String,
 }
 
@@ -208,7 +208,7 @@ fn run_job(
     let reads = job.read_share == Share::ALL && alone;
     let measure = match reads {
         true => measure,
-        // Scheduled operations meet an existing load: only samples matter.
+        // Scheduled operations meet an existing load, so only the number of samples matters.
         false if job.rate.is_some() => measure.max(SCHEDULED_MIN),
         false => measure.max(WRITES_MIN),
     };
@@ -260,8 +260,8 @@ fn run_job(
     run_job(profile, job, host, (measure * factor).min(MEASURE_MAX), seed)
 }
 
-/// The value of a metric named in [`Acceptance::published`], by response times or, as some sources have it,
-/// from submission.
+/// The value of a metric named in [`Acceptance::published`], by response times or, as in some sources, from
+/// submission.
 pub fn predicted(metric: &str, recording: &Recording, from_submission: bool) -> Option<f64> {
     let (metric, class) = match metric.split_once(" of ") {
         Some((metric, "reads")) => (metric, Some(OpClass::Read)),

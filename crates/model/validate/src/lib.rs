@@ -1,4 +1,4 @@
-//! Device profiles compared with published figures: acceptance jobs, phenomena over time, and the expected
+//! Compares device profiles with published figures: acceptance jobs, phenomena over time, and the expected
 //! error of a prediction at a job like the published ones.
 //!
 //! Invariants: errors are computed in virtual time, never stored; a figure that a constant was chosen with is

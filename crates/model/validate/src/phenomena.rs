@@ -1,7 +1,7 @@
-//! What several jobs together show of a device: its response to mixes, the growth of latency with load, the
-//! loss of rate on a used drive; each as one number.
+//! Properties of a device that several jobs show together: its response to mixes, the growth of latency with
+//! load, the drop of the rate on a used drive; each as one number.
 //!
-//! Invariant: pure; same profile and seed, same numbers.
+//! Invariant: pure; the same profile and seed give the same numbers.
 
 use std::cell::OnceCell;
 
@@ -63,7 +63,7 @@ pub fn growth_shape(in_flight: u64) -> JobShape {
     }
 }
 
-/// The error of the model on a published growth of latency at 95 % of the highest rate, if one is.
+/// The error of the model for a published growth of latency at 95 % of the highest rate, if there is one.
 #[must_use]
 pub fn check_growth(profile: &Profile, seed: Seed) -> Option<CheckedFigure> {
     let is_growth = |one: &&device::Phenomenon| one.kind == PhenomenonKind::LatencyGrowth95;
@@ -89,7 +89,7 @@ struct Phenomena<'a> {
 }
 
 impl Phenomena<'_> {
-    /// The number, and its name.
+    /// The value, and its name.
     fn number(&self, kind: PhenomenonKind) -> (&'static str, f64) {
         match kind {
             PhenomenonKind::MixIopsRatio => {
@@ -118,7 +118,7 @@ impl Phenomena<'_> {
             }
             PhenomenonKind::WorstStride => ("throughput at the worst stride", self.worst_stride()),
             PhenomenonKind::MisalignedRead => {
-                // As a thread sees it that polls: the leanest path.
+                // As seen by a polling thread: the path with the least overhead.
                 let host = self.host("spdk");
                 let around = (host.submit + host.complete + host.jitter).as_secs_f64();
                 let seen = |offset| around + self.alone(offset).as_secs_f64();
@@ -243,7 +243,7 @@ impl Phenomena<'_> {
                 pattern: if sequential { Pattern::Sequential } else { Pattern::UNIFORM },
                 ..BlockPlan::reads(size, self.profile.capacity, end)
             };
-            // One stream: a drive sees sequential writes as such.
+            // A single stream, so that the drive recognizes sequential writes.
             let host = (self.host("spdk"), 1);
             iops(&self.run((self.profile, condition), host, timeline(2), plan))
         };
@@ -251,7 +251,7 @@ impl Phenomena<'_> {
     }
 }
 
-/// Half a second measured, after this many of warm-up and a little.
+/// Half a second of measurement after slightly more than this warm-up in seconds.
 fn timeline(warm_up: u64) -> Timeline {
     Timeline {
         warm_up: Nanos::from_secs(warm_up) + Nanos::from_millis(50),

@@ -27,7 +27,7 @@ pub struct JobShape {
     pub in_flight: u64,
     /// The device was not written before, or only sequentially.
     pub fresh: bool,
-    /// A flush after each write, or each write forced; how, in a word; empty for neither.
+    /// Kind of durability in a word: a flush after each write, or FUA writes; empty for neither.
     pub durable: String,
     /// Writes per second that continue next to it and are not counted; the largest number: unthrottled.
     pub background_writes: u64,
@@ -37,7 +37,7 @@ pub struct JobShape {
 }
 
 impl JobShape {
-    /// That of an acceptance job.
+    /// The conditions of an acceptance job.
     #[must_use]
     pub fn of(job: &Acceptance) -> Self {
         Self {
@@ -125,7 +125,7 @@ pub enum PredictionError {
 
 /// Held-out figures required to take the worst of them as the expected error.
 pub const FIGURES_MIN: u32 = 3;
-/// Size from which on a one-sided error is stated as known.
+/// Size from which on a one-sided error is reported as a bias.
 const KNOWN_OFF: f64 = 0.20;
 
 impl PredictionError {
@@ -160,7 +160,7 @@ impl PredictionError {
         }
     }
 
-    /// In full.
+    /// The full text.
     #[must_use]
     pub fn text(&self) -> String {
         match *self {
@@ -188,7 +188,7 @@ impl PredictionError {
         }
     }
 
-    /// In a few words.
+    /// A short text.
     #[must_use]
     pub fn brief(&self) -> String {
         match *self {
@@ -241,7 +241,7 @@ mod tests {
         CheckedFigure { shape, metric: metric.into(), evidence, error }
     }
 
-    /// A fit that reads as an error of 2 % sells a drive that nobody measured.
+    /// Agreement with fitted figures must not count as a small prediction error.
     #[test]
     fn only_figures_that_no_constant_has_seen_give_an_error() {
         let at = shape(16384, 100.0);

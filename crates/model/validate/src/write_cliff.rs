@@ -21,7 +21,7 @@ const WRITERS: (u32, u32) = (4, 128);
 /// Share of the initial rate below which the rate has fallen.
 const FALLEN: f64 = 2.0 / 3.0;
 
-/// The fall of the rate.
+/// A drop of the write rate.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cliff {
     /// Seconds until the fall; the simulated time if there was none.
@@ -38,7 +38,7 @@ pub(crate) struct Cliff {
 pub(crate) fn cliff(profile: &Profile, condition: Condition, seed: Seed) -> Cliff {
     let minute = Nanos(60_000_000_000 / SMALLER);
     let measure = minute * MINUTES;
-    // A fall is found to a sixth of a minute.
+    // The time of a drop is accurate to a sixth of a minute.
     let timeline = Timeline { warm_up: Nanos::ZERO, measure, interval: Nanos(minute.get() / 6) };
     let small = Profile { capacity: Bytes(profile.capacity.get() / SMALLER), ..profile.clone() };
     let (threads, queue_depth) = WRITERS;

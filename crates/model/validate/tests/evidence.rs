@@ -1,5 +1,5 @@
-//! What published figures are to the models, compared with the sources that constants cite: a figure that
-//! was fitted and counts as held out makes a model look better than it is.
+//! Checks the evidence of published figures against the sources that constants cite: a fitted figure that
+//! counts as held out makes a model look better than it is.
 
 use crosspoint_validate::JobShape;
 use device::{BUILT_IN, Evidence, Profile};
@@ -18,7 +18,7 @@ fn table(text: &str) -> Table {
     text.parse().expect("what ships parses")
 }
 
-/// What every constant of a profile, and of those below it, says of its source.
+/// The sources of all constants of a profile and of the profiles below it.
 fn sources(text: &str) -> Vec<String> {
     fn walk(value: &Value, out: &mut Vec<String>) {
         match value {
@@ -74,16 +74,16 @@ fn same(a: f64, b: f64) -> bool {
     (a / b - 1.0).abs() < 0.004
 }
 
-/// Held-out figures whose number a constant cites for another quantity, or from another place: the
-/// datasheet of the P4800X has 500k for writes, which a constant is from, and 500k for the mix, which the
-/// model misses; a laboratory found 14,048 MB/s where a datasheet has 14,000, and 7460 where one has 7450.
+/// Held-out figures with a number that a constant cites for another quantity, or from another source: the
+/// datasheet of the P4800X has 500k for writes, which a constant uses, and 500k for the mix, which the model
+/// misses; a laboratory measured 14,048 MB/s where a datasheet has 14,000, and 7460 where one has 7450.
 const OTHER_QUANTITY: [(&str, &str, f64); 3] = [
     ("intel-p4800x", "iops", 500_000.0),
     ("micron-9550-max", "bandwidth_mb", 14_048.0),
     ("samsung-990-pro", "bandwidth_mb", 7_460.0),
 ];
 
-/// Held-out figures of which another drive has the same number at the same job, each measured by itself (to
+/// Held-out figures for which another drive has the same number at the same job, each measured separately (to
 /// the microsecond).
 const TWO_DRIVES: [(&str, &str, f64); 1] = [("samsung-pm9a3", "write_latency_p99", 14_000.0)];
 
@@ -94,7 +94,7 @@ fn constants_do_not_cite_held_out_figures() {
     for (name, text) in BUILT_IN {
         let of_device = sources(text);
         for job in &profile(text).acceptance {
-            // A number that a host path was fitted with was seen, whichever drive it is of.
+            // A number that a host path was fitted with was seen, whichever drive it belongs to.
             let of_hosts: Vec<&str> = HostModel::names()
                 .into_iter()
                 .filter_map(HostModel::named)
@@ -112,7 +112,8 @@ fn constants_do_not_cite_held_out_figures() {
                 }
                 let cited = of_device.iter().map(String::as_str).chain(of_hosts.iter().copied());
                 for source in cited {
-                    // Percentages and page numbers are small; what is compared is as large as the figure.
+                    // Percentages and page numbers are small; only numbers as large as the figure are
+                    // compared.
                     let named = numbers(source).into_iter().any(|number| same(number, value));
                     assert!(
                         !named,
@@ -135,7 +136,7 @@ fn constants_do_not_cite_held_out_figures() {
     assert!(held_out >= 15, "{held_out}");
 }
 
-/// Every figure that ships says what it is; what says nothing would count as fitted without a word.
+/// Every built-in figure must state its evidence; without it, it would silently count as fitted.
 #[test]
 fn every_published_figure_says_what_it_is() {
     for (name, text) in BUILT_IN {

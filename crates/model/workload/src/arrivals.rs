@@ -19,14 +19,14 @@ pub enum Arrivals {
         /// Pause after each completion.
         think: Nanos,
     },
-    /// By a schedule, whatever completes.
+    /// At scheduled times, independent of completions.
     Open(OpenLoop),
 }
 
 /// A schedule of arrivals, for all clients together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenLoop {
-    /// How arrivals lie in time.
+    /// Distribution of the gaps.
     pub spacing: Spacing,
     /// The rate, and its later changes: in order of time, the first from zero. Not empty.
     pub rates: Vec<RateStep>,
@@ -43,7 +43,7 @@ pub struct RateStep {
     pub per_second: f64,
 }
 
-/// How arrivals lie in time.
+/// Distribution of the gaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spacing {
     /// Evenly; those of several clients interleave.
@@ -283,7 +283,7 @@ mod tests {
         RateStep { from: Nanos::from_millis(from_ms), per_second }
     }
 
-    /// A load that changes must change when it says so, and by how much.
+    /// A scheduled change of the rate must occur at its time, with its size.
     #[test]
     fn rates_change_at_their_time() {
         let rates = vec![step(0, 1000.0), step(3, 0.0), step(10, 500.0)];

@@ -17,7 +17,7 @@ use crate::{
     Arrivals, ClientIndex, Issue, OpClass, OpId, Operation, Outcome, Sizes, Step, Until, Workload,
 };
 
-/// Where the next block lies.
+/// Position of the next block.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pattern {
     /// Drawn again each time.
@@ -27,7 +27,7 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// Random, every block as likely.
+    /// Random, all blocks equally likely.
     pub const UNIFORM: Self = Self::Random(Offsets::Uniform);
 }
 
@@ -58,17 +58,17 @@ impl Operation for BlockOp {
 /// The plan of every client of a group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BlockPlan {
-    /// Where blocks lie.
+    /// Positions of blocks.
     pub pattern: Pattern,
     /// Share of operations that read; the rest write.
     pub read_share: Share,
-    /// Bytes an operation.
+    /// Bytes per operation.
     pub sizes: Sizes,
     /// Offsets are multiples of this.
     pub alignment: Bytes,
     /// Bytes that are addressed, of all devices together.
     pub span: Bytes,
-    /// Devices that lie one behind the other in the span, each with an equal part; at least 1.
+    /// Number of devices, each with an equal consecutive part of the span; at least 1.
     pub devices: u32,
     /// Maximum operations in flight per client.
     pub queue_depth: u32,
@@ -85,7 +85,7 @@ pub struct BlockPlan {
     pub exclusive: bool,
     /// Operations of all clients together after which they end; flushes do not count.
     pub operations: Option<u64>,
-    /// When it is over.
+    /// When the trial ends.
     pub until: Until,
 }
 
@@ -504,7 +504,7 @@ mod tests {
             }
         }
 
-        /// Verification knows what a read must give only while nothing else is on the block.
+        /// Verification knows the expected data only if no other operation is on the block.
         #[test]
         fn exclusive_clients_never_meet(seed: u64, sequential: bool, depth in 1u32..9) {
             let plan = BlockPlan {

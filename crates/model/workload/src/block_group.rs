@@ -1,4 +1,4 @@
-//! Identical block clients, as a job asks for them.
+//! Groups of identical block clients, as in jobs.
 
 use units::{Seed, Share};
 

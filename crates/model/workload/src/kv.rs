@@ -36,7 +36,7 @@ pub enum KvAction {
 /// How a client chooses records.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum KvKeys {
-    /// Drawn.
+    /// At random, with this distribution.
     Drawn(Offsets),
     /// In key order from the first; at the last the client ends (or, with scans, starts over).
     InOrder,
@@ -55,7 +55,7 @@ pub struct KvRole {
     pub background: bool,
     /// Arrivals of all clients that share the schedule. A closed loop has no think time here.
     pub arrivals: Arrivals,
-    /// Number of this client among those, and how many there are.
+    /// Index of this client among those in the role, and their number.
     pub place: ClientIndex,
     /// Operations after which it ends.
     pub operations: Option<u64>,
@@ -89,7 +89,7 @@ impl KvRole {
 
     /// Looks up records.
     pub const READER: Self = Self::of(KvAction::Get);
-    /// Overwrites existing records, one a transaction.
+    /// Overwrites existing records, one per transaction.
     pub const WRITER: Self = Self::of(KvAction::Put);
 }
 
@@ -117,12 +117,12 @@ impl Operation for KvOp {
     }
 }
 
-/// What all clients of a key-value trial share.
+/// Parameters shared by all clients of a key-value trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvPlan {
     /// Records in the database, at least 1.
     pub records: u64,
-    /// When it is over.
+    /// When the trial ends.
     pub until: Until,
     /// Number of clients, so that each has its own numbers for inserts.
     pub clients: u32,
@@ -150,7 +150,7 @@ pub struct KvClient {
 const YCSB_EXPONENT: f64 = 0.99;
 
 impl KvClient {
-    /// The clients of a trial over `records` records until `end`, one a role.
+    /// The clients of a trial over `records` records until `end`, one per role.
     #[must_use]
     pub fn all(
         roles: &[KvRole],
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(writer.next(Nanos(100)), Step::Finished);
     }
 
-    /// A fill that leaves records out would make every later lookup of them wrong data.
+    /// A fill that skips records would make every later lookup of them an error.
     #[test]
     fn a_fill_in_order_writes_every_record_once_as_a_load_does() {
         let operations = Some(10);
@@ -397,7 +397,7 @@ mod tests {
             }
         }
         let share = f64::from(young) / f64::from(reads);
-        // Of Zipf 0.99 over a thousand, the first ten have 39 %.
+        // With Zipf 0.99 over a thousand records, the first ten get 39 %.
         assert!((0.30..0.48).contains(&share), "{share}");
         assert!((900..1100).contains(&there.len()), "{}", there.len());
     }

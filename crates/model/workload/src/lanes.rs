@@ -1,6 +1,6 @@
 //! Several clients of one thread as one workload: each has a lane, with one operation in flight.
 //!
-//! A thread that serves several connections is driven like one that serves one. Lanes are asked in the order
+//! A thread that serves several connections is driven like one that serves one. Lanes are called in the order
 //! in which they became ready.
 
 use std::collections::VecDeque;
@@ -31,11 +31,11 @@ impl<Op: Operation> Operation for LaneOp<Op> {
 /// State of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lane {
-    /// In the queue of those that are asked next.
+    /// In the queue of ready lanes.
     Ready,
     /// Waits until this instant.
     Until(Nanos),
-    /// Its operation, by its client's name for it.
+    /// Its operation, by its client's ID.
     InFlight(OpId),
     /// Finished.
     Idle,

@@ -167,7 +167,7 @@ pub enum Outcome {
 /// An operation to issue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Issue<Op> {
-    /// Its name until it completes.
+    /// ID until its completion.
     pub id: OpId,
     /// The operation.
     pub op: Op,
@@ -188,7 +188,7 @@ pub enum Step<Op> {
     Finished,
 }
 
-/// Until when clients work.
+/// When clients stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Until {
     /// Nothing is due from here on; closed loops stop issuing.
@@ -221,9 +221,9 @@ pub trait Workload {
     /// The step at `now`. Call again until it no longer returns [`Step::Issue`]. Costs nanoseconds.
     fn next(&mut self, now: Nanos) -> Step<Self::Op>;
 
-    /// Operations that were due before the end, and before `until`, when the trial stopped, and were never
-    /// issued; 0 in a closed loop. Asked of every client once all have ended; the sum over the clients is the
-    /// trial's.
+    /// Operations that arrived before the end, and before `until`, when the trial stopped, and were never
+    /// issued; 0 in a closed loop. Called for every client once all have ended; the sum over the clients is
+    /// the trial's.
     fn missed(&mut self, until: Nanos) -> u64 {
         let _ = until;
         0

@@ -19,7 +19,7 @@ const ALLOWED: &str = "allowed: uniform, zipf:EXPONENT (0.01 to 10), hot-spot:AC
 /// `hot-spot:80%/20%`, `gaussian:15%`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Offsets {
-    /// Every block is as likely.
+    /// Every block is equally likely.
     #[default]
     Uniform,
     /// The k-th most popular block is drawn in proportion to `1 / k^exponent`.
@@ -78,7 +78,7 @@ impl FromStr for Offsets {
     }
 }
 
-/// Of a Zipf distribution.
+/// Exponent of a Zipf distribution.
 pub(crate) fn exponent(thousandths: u32) -> f64 {
     f64::from(thousandths) / 1000.0
 }

@@ -21,7 +21,7 @@ use crate::{
     Step, Until, Workload,
 };
 
-/// Whose scripts.
+/// Version of sysbench's scripts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum SqlDialect {
     /// `oltp.lua` of sysbench 0.5: one table per transaction.
@@ -182,7 +182,7 @@ pub const fn phase_of(class: OpClass) -> Option<OpClass> {
     }
 }
 
-/// Bytes of columns that a statement of this class writes: k; c; id, k, c and pad (declared sizes).
+/// Bytes of the columns that a statement of this class writes: k; c; id, k, c and pad (declared sizes).
 #[must_use]
 pub const fn changed_bytes(class: OpClass) -> u32 {
     match class {
@@ -200,15 +200,15 @@ pub struct SqlOp {
     pub class: OpClass,
     /// Number of the table, from 1.
     pub table: u32,
-    /// The row; of ranges the first.
+    /// The row; the first one of a range.
     pub row: u64,
-    /// Of ranges the last row; of an insert the new value of `k`.
+    /// The last row of a range; the new value of `k` of an insert.
     pub other: u64,
     /// Seed of the text columns.
     pub text: Seed,
     /// The first statement of a transaction.
     pub first: bool,
-    /// It ends one.
+    /// The last statement of a transaction.
     pub last: bool,
 }
 
@@ -223,16 +223,16 @@ impl Operation for SqlOp {
     }
 }
 
-/// What all clients share.
+/// Parameters shared by all clients.
 #[derive(Debug, Clone)]
 pub struct SqlPlan {
-    /// Whose scripts.
+    /// Version of the scripts.
     pub dialect: SqlDialect,
     /// Statements of a transaction.
     pub mix: SqlMix,
     /// Tables.
     pub tables: u32,
-    /// Rows a table.
+    /// Rows per table.
     pub rows: u64,
     /// Rows of a range.
     pub range_size: u64,
@@ -242,7 +242,7 @@ pub struct SqlPlan {
     pub arrivals: Arrivals,
     /// Transactions of all clients together after which they end.
     pub transactions: Option<u64>,
-    /// When it is over.
+    /// When the trial ends.
     pub until: Until,
 }
 

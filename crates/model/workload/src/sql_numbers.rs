@@ -1,8 +1,8 @@
-//! Row numbers as drawn by sysbench.
+//! Random row numbers as in sysbench.
 //!
-//! Its distributions by its own arithmetic (sysbench 1.0.20, `sb_rand.c`), over 64-bit tables: sums of 12
+//! Its distributions with its own arithmetic (sysbench 1.0.20, `sb_rand.c`), over 64-bit tables: sums of 12
 //! instead of a normal distribution, a centred band instead of hot keys, truncation instead of rounding.
-//! Invariants: a draw lies in `1..=rows`; hot rows are contiguous, as in sysbench.
+//! Invariants: a number lies in `1..=rows`; hot rows are contiguous, as in sysbench.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ use crate::offsets::{exponent, thousandths};
 /// How rows are drawn; words and defaults are sysbench's `--rand-type`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum SqlKeys {
-    /// Every row is as likely.
+    /// Every row is equally likely.
     #[default]
     Uniform,
     /// The mean of twelve uniform draws: around the middle of the table, standard deviation a twelfth of it.
@@ -93,7 +93,7 @@ pub struct SqlNumbers {
 }
 
 impl SqlNumbers {
-    /// Of a table with `rows` rows, at least one.
+    /// For a table with `rows` rows, at least one.
     #[must_use]
     pub fn new(keys: SqlKeys, rows: u64) -> Self {
         let zipf = match keys {
@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    /// The sweep of cache ratios is one of hit ratios: 3 % of the rows are 14 % of a Gaussian's draws.
+    /// The sweep of cache ratios depends on hit ratios: 3 % of the rows get 14 % of a Gaussian's accesses.
     #[test]
     fn the_best_rows_attract_their_share() {
         let numbers = SqlNumbers::new(SqlKeys::Gaussian, 100_000);

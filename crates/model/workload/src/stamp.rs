@@ -27,7 +27,7 @@ pub enum Wrong {
         /// Where it belongs.
         belongs: u64,
     },
-    /// Data of an earlier write than the last one acknowledged; 0 is none of ours.
+    /// Data of an earlier write than the last acknowledged one; 0 for data that is not ours.
     Old {
         /// Generation found.
         found: u32,
@@ -45,7 +45,7 @@ pub enum Wrong {
 }
 
 impl Wrong {
-    /// The word for people.
+    /// Name for messages.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -137,7 +137,7 @@ pub fn check(block: &[u8], offset: u64, run: u64, expected: Expected) -> Result<
         let allowed = found == expected.acknowledged || found == expected.issued;
         match first {
             None => first = Some(found),
-            // Both may be there until the last write is acknowledged.
+            // Either value is possible until the last write is acknowledged.
             Some(first) if first != found => {
                 let open = expected.issued != expected.acknowledged;
                 if !(open && allowed) {

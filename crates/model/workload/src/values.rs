@@ -30,11 +30,11 @@ pub fn write_key(record: u64, key: &mut [u8]) {
 /// Sizes and contents of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ValueShape {
-    /// Least bytes; smaller than 16 is raised to it.
+    /// Minimum size, bytes; at least 16.
     pub least: usize,
-    /// Most bytes; sizes are even between both, a function of record and generation.
+    /// Maximum size, bytes; sizes are uniform between both, a function of record and generation.
     pub most: usize,
-    /// Share of the bytes that no compressor can make smaller; the rest of each 100 bytes repeats them.
+    /// Share of incompressible bytes; the rest of each 100 bytes repeats them.
     pub random: Share,
 }
 
@@ -146,7 +146,7 @@ impl Values {
         }
     }
 
-    /// Of a value whose front is right.
+    /// Checks the end of a value whose start is correct.
     fn check_end(&self, record: u64, value: &[u8]) -> bool {
         let Some(generation) = Self::generation(value) else { return false };
         let (size, start) = self.cut(record, generation);
@@ -165,7 +165,7 @@ impl Values {
 mod tests {
     use super::*;
 
-    /// A key that is made wrong is found by nobody but another program's reader.
+    /// Keys in a wrong format would only be noticed by other programs.
     #[test]
     fn keys_are_hexadecimal_digits() {
         let mut key = [0; 20];
@@ -206,7 +206,7 @@ mod tests {
             value[place] ^= 1;
             assert!(!values.check(32, &value), "byte {place}");
         }
-        // Where sizes vary, each record has its own.
+        // With variable sizes, each record has its own.
         let values = Values::new(ValueShape { least: 100, most: 300, random: Share::ALL }, Seed(1));
         values.fill(32, 1, &mut value);
         assert!(values.check_quickly(32, &value));
@@ -216,7 +216,7 @@ mod tests {
         assert!(!values.check_quickly(33, &value));
     }
 
-    /// Sizes that clump, or values that compress other than asked, would make another database.
+    /// Sizes and compressibility must be as requested, or it would be another database.
     #[test]
     fn sizes_spread_and_filler_repeats_as_asked() {
         let random = "50%".parse().unwrap();

@@ -9,12 +9,12 @@ use stats::compare::{Finding, Placed, findings, paired};
 
 use crate::Random;
 
-/// Comparisons a cell.
+/// Comparisons per cell of the table.
 const COMPARISONS: u64 = 1000;
-/// Difference that is planted, and margin.
+/// The planted difference; also the equivalence margin.
 const MARGIN: f64 = 0.05;
 
-/// What the host does to a run at a share of the whole and a place.
+/// A host effect: a factor by the elapsed share of the run and the position in the schedule.
 struct Host {
     name: &'static str,
     effect: fn(f64, u32) -> f64,
@@ -33,7 +33,7 @@ const HOSTS: [Host; 4] = [
     },
 ];
 
-/// Places of both systems in each pair, as a plan has them.
+/// Positions of both systems in each pair, as the schedule orders them.
 fn places(pairs: u64, seed: u64) -> Vec<[u32; 2]> {
     let text = format!(
         "schema = 2\nname = \"order\"\nseed = {seed}\n[[stack]]\nname = \"a\"\ndevice = \"file\"\n\
@@ -49,7 +49,7 @@ fn places(pairs: u64, seed: u64) -> Vec<[u32; 2]> {
     of("a").into_iter().zip(of("b")).map(|(a, b)| [a, b]).collect()
 }
 
-/// One comparison of two systems whose truth is `ratio`.
+/// One comparison of two systems whose true ratio is `ratio`.
 fn compared(
     random: &mut Random,
     places: &[[u32; 2]],
@@ -67,7 +67,6 @@ fn compared(
     paired(&pairs).map_or(Finding::Open, |one| findings(&[one], MARGIN)[0])
 }
 
-/// The table.
 pub fn table(out: &mut String) {
     let _ = writeln!(
         out,

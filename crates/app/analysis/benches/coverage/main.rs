@@ -14,12 +14,12 @@ use stats::estimate::{
     Estimate, beyond, over_repetitions, percentile, percentile_within, ratio_within,
 };
 
-/// Series a cell.
+/// Simulated series per cell of the table.
 const RUNS: u64 = 1000;
-/// Repetitions make a run of their own each.
+/// Simulated comparisons with repetitions; each repetition is a run.
 const REPEATED: u64 = 500;
 
-/// Draws of a simulation.
+/// Random draws of a simulation.
 pub(crate) struct Random(Xoshiro256PlusPlus);
 
 impl Random {
@@ -38,14 +38,14 @@ impl Random {
     }
 }
 
-/// Rates of the parts of one run.
+/// Rates of the consecutive parts of one run.
 struct Series {
     name: &'static str,
     /// `(random, parts) -> rates`; their long-run mean is 1.
     make: fn(&mut Random, usize) -> Vec<f64>,
 }
 
-/// First-order autoregression with a spread of a tenth.
+/// First-order autoregressive noise with a standard deviation of 10 %.
 fn alike(random: &mut Random, parts: usize, memory: f64) -> Vec<f64> {
     let fresh = (1.0 - memory * memory).sqrt();
     let mut last = random.normal();
@@ -61,14 +61,15 @@ fn noise(random: &mut Random, parts: usize) -> Vec<f64> {
     alike(random, parts, 0.0)
 }
 
-/// Multiplies noise of a tenth by `shape` of the share of the run, whose mean is 1.
+/// Noise of 10 % times `shape`, a function of the elapsed share of the run with mean 1.
 fn shaped(random: &mut Random, parts: usize, shape: impl Fn(f64) -> f64) -> Vec<f64> {
     let base = noise(random, parts);
     let at = |part: usize| (part as f64 + 0.5) / parts as f64;
     base.into_iter().enumerate().map(|(part, value)| value * shape(at(part))).collect()
 }
 
-/// Low for runs of parts, one fifth of the time, for 4 parts on average or by the beat.
+/// Drops that last several parts and cover a fifth of the time: 4 parts long on average, or periodic if
+/// `beat`.
 fn bursts(random: &mut Random, parts: usize, beat: bool) -> Vec<f64> {
     let mut low = random.uniform() < 0.2;
     let shift = (random.uniform() * 20.0) as usize;
@@ -102,7 +103,7 @@ const SERIES: [Series; 9] = [
     },
 ];
 
-/// Of how many an interval was given, and how many of those covered.
+/// Number of series that got an interval, and of those whose interval covers the true value.
 #[derive(Default)]
 struct Tally {
     all: u64,
@@ -118,8 +119,8 @@ impl Tally {
         self.covered += u64::from(lo <= truth && truth <= hi);
     }
 
-    /// Coverage of what was given, what was refused, and how many of all runs were given one that does not
-    /// cover: `95.1 (2 refused, 4.8 wrong)`.
+    /// Coverage in percent, with the share of series without an interval and the share of all series whose
+    /// interval misses: `95.1 (2 refused, 4.8 wrong)`.
     fn text(&self) -> String {
         let percent = |part: u64, of: u64| part as f64 * 100.0 / of.max(1) as f64;
         let refused = percent(self.all - self.given, self.all);
@@ -243,7 +244,7 @@ fn within_percentiles(out: &mut String) {
     }
 }
 
-/// A rate and percentiles of a run whose level is off by a normal draw of `spread`.
+/// Rate and percentiles of a run whose level is shifted by a normal draw with standard deviation `spread`.
 fn run_of(random: &mut Random, spread: f64) -> [f64; 3] {
     let level = (spread * random.normal() - spread * spread / 2.0).exp();
     let mut histogram = stats::new_histogram();
@@ -298,7 +299,7 @@ fn repeated(out: &mut String) {
     );
 }
 
-/// Coverage where a share of the runs is slow by 30 %.
+/// Coverage where a share of the runs is 30 % slower.
 fn two_kinds(repetitions: usize, share: f64) -> String {
     let mut tally = Tally::default();
     for seed in 0..REPEATED {
@@ -373,7 +374,7 @@ fn alarms(out: &mut String) {
     }
 }
 
-/// How often planted cliffs are found.
+/// Share of planted performance drops that are found.
 fn power(out: &mut String) {
     let _ = writeln!(
         out,

@@ -1,7 +1,7 @@
-//! When compression pays: reading and unpacking a page against reading it unpacked.
+//! Break-even of compression: reading and decompressing a page against reading it uncompressed.
 //!
-//! A codec that shrinks pages by `ratio` and unpacks `decode` bytes per second pays on drives slower than
-//! `decode (1 - 1 / ratio)` bytes per second, counting reads only. Codecs are measured on this host with
+//! A codec that shrinks pages by `ratio` and decompresses `decode` bytes per second pays on drives slower
+//! than `decode (1 - 1 / ratio)` bytes per second, counting reads only. Codecs are measured on this host with
 //! pages of the workload's rows, next to their effect on the database. Invariant: an effect compares codec
 //! and no codec on one stack.
 
@@ -22,18 +22,18 @@ pub const PUBLISHED: [(&str, f64, f64); 3] =
 pub struct CodecRow {
     /// Name of the codec.
     pub codec: String,
-    /// Bytes before over bytes after.
+    /// Uncompressed over compressed size.
     pub ratio: f64,
-    /// Bytes per second.
+    /// Compression, bytes per second.
     pub encode: f64,
-    /// Bytes per second.
+    /// Decompression, bytes per second.
     pub decode: f64,
     /// Its effect on each stack: transactions with it over transactions without.
     pub effects: Vec<Effect>,
 }
 
 impl CodecRow {
-    /// Drive throughput in bytes per second below which reading packed pages pays.
+    /// Drive throughput in bytes per second below which reading compressed pages is faster.
     #[must_use]
     pub fn break_even(&self) -> f64 {
         self.decode * (1.0 - 1.0 / self.ratio.max(1.0))
@@ -107,7 +107,7 @@ fn effects(all: &[Group<'_>], swept: &[&Group<'_>], codec: &str) -> Vec<Effect> 
 mod tests {
     use super::*;
 
-    /// At the break-even a page takes as long packed as not.
+    /// At the break-even throughput, a page must take equally long compressed and uncompressed.
     #[test]
     fn at_the_break_even_both_ways_take_as_long() {
         let row = CodecRow {

@@ -13,9 +13,9 @@ use workload::OpClass;
 use super::{per_transaction, read_time};
 use crate::groups::{Group, Ops, groups, is_sql};
 
-/// Points that make a law.
+/// Minimum number of points for the law.
 const POINTS_MIN: usize = 3;
-/// The parameter.
+/// Name of the parameter.
 const MEMORY: &str = "buffer_pool";
 
 /// The law of one stack.
@@ -29,7 +29,7 @@ pub struct CacheLaw {
     pub pages: f64,
     /// Cost of a buffered page.
     pub t_load: Nanos,
-    /// From the least memory to the most.
+    /// Points sorted by memory, ascending.
     pub points: Vec<CachePoint>,
 }
 
@@ -57,7 +57,7 @@ impl CachePoint {
 }
 
 impl CacheLaw {
-    /// Largest error, by size, besides the point that the law was set at.
+    /// The largest relative error, without the point at which the law was fitted.
     #[must_use]
     pub fn worst(&self) -> f64 {
         let held = &self.points[..self.points.len() - 1];
@@ -136,7 +136,7 @@ fn law(line: &[Group<'_>]) -> Option<CacheLaw> {
     })
 }
 
-/// t_load at a point.
+/// t_load fitted at a point.
 fn set_at(point: &Counted) -> f64 {
     let of_page = point.time / point.pages;
     ((of_page - point.t_io * (1.0 - point.hits)) / point.hits.max(1e-9)).max(0.0)
@@ -151,7 +151,7 @@ fn latency(point: &Counted, t_load: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// 100 pages a transaction, 10 us each when there, 200 us from the drive: half there is 10.5 ms.
+    /// 100 pages per transaction, 10 us for a hit, 200 us for a read: a hit ratio of one half gives 10.5 ms.
     #[test]
     fn the_law_is_the_one_that_is_printed() {
         let of = |hits, time| Counted { pages: 100.0, hits, t_io: 200e3, time };

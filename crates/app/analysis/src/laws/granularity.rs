@@ -16,7 +16,7 @@ use crate::sql::best_page_sizes;
 
 /// Minimum number of sizes for fitting a line.
 const SIZES_MIN: usize = 3;
-/// Rows of a range of sysbench's.
+/// Rows per range query in sysbench.
 const RANGE_ROWS: f64 = 100.0;
 /// Statements that touch a range.
 const RANGES: [OpClass; 4] =
@@ -33,9 +33,9 @@ const POINTS: [OpClass; 5] = [
 /// Cost of a single read by size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SizeLine {
-    /// Nanoseconds whatever the size.
+    /// Nanoseconds independent of the size.
     pub fixed: f64,
-    /// Nanoseconds a byte.
+    /// Nanoseconds per byte.
     pub per_byte: f64,
     /// Largest relative error of the line.
     pub worst: f64,
@@ -50,15 +50,15 @@ pub struct GranularityLaw {
     pub source: Source,
     /// `read_only` and so on.
     pub workload: String,
-    /// Accesses to one row, and to a range, of a transaction.
+    /// Accesses to single rows and to ranges, per transaction.
     pub accesses: (f64, f64),
-    /// Processor time of an access.
+    /// CPU time of an access.
     pub t_app: Nanos,
     /// Bytes of a range.
     pub range: Bytes,
     /// Cost of a read by size.
     pub line: SizeLine,
-    /// The best size by the law.
+    /// The best size according to the law.
     pub best: Bytes,
     /// Of the page sizes that were tried, the one with the most transactions.
     pub measured: Bytes,
@@ -97,12 +97,12 @@ fn law(all: &[Group<'_>], group: &Group<'_>, best_kib: f64) -> Option<Granularit
     })
 }
 
-/// The law.
+/// The formula of the law.
 fn best_size((m, n): (f64, f64), t_app: f64, range: f64, line: &SizeLine) -> f64 {
     (n * (t_app + line.fixed) * range / (m * line.per_byte).max(1e-12)).sqrt()
 }
 
-/// Bytes of a row in the tables' files, of any trial that loaded them.
+/// Bytes per row in the tables' files, from any trial that loaded them.
 fn row_bytes(all: &[Group<'_>], group: &Group<'_>) -> Option<f64> {
     let same = |other: &&Group<'_>| other.first.engine == group.first.engine;
     let loads = all.iter().filter(same).flat_map(|other| &other.trials);
@@ -164,7 +164,8 @@ fn line_through(points: &[(f64, f64)]) -> Option<SizeLine> {
 mod tests {
     use super::*;
 
-    /// Time m (a + s d) + n (a + s d) r / d is least at the law's size: a scan of sizes says the same.
+    /// The time m (a + s d) + n (a + s d) r / d must be minimal at the law's size, as found by scanning
+    /// sizes.
     #[test]
     fn the_best_size_is_where_the_time_is_least() {
         let line = SizeLine { fixed: 80e3, per_byte: 2.0, worst: 0.0 };

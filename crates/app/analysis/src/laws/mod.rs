@@ -1,8 +1,8 @@
 //! Three laws of Zhang et al. (ICPADS 2018) applied to measurements: the value of memory, the best I/O size,
 //! when compression pays.
 //!
-//! Every term is counted in the run; each law is shown with its error, also where it does not hold.
-//! Invariant: only the law's constant is fitted, at one point, which then has no error.
+//! Every term is counted in the run; each law is shown with its error, also where it fails. Invariant: only
+//! the law's constant is fitted, at one point, which then has no error.
 
 pub mod compression;
 pub mod file_cache;
@@ -18,7 +18,7 @@ fn done(group: &Group<'_>, class: OpClass) -> f64 {
     group.first.result.recording.intervals.iter().map(of).sum::<u64>() as f64
 }
 
-/// A sum that the server counted, per transaction.
+/// A counter of the server, per transaction.
 fn per_transaction(group: &Group<'_>, total: &str) -> Option<f64> {
     let done = done(group, OpClass::Transaction);
     (done > 0.0).then(|| group.first.result.totals.get(total).map(|sum| sum / done)).flatten()

@@ -1,6 +1,7 @@
-//! `crosspoint-raw`: the host of the LMDB branch for raw devices, started by `crosspoint`.
+//! `crosspoint-raw`: runs the LMDB branch for raw devices; started by `crosspoint`.
 //!
-//! A separate program: two LMDBs in one would merge silently. It links no other engine.
+//! A separate program, because the symbols of two LMDBs in one program would merge silently. It links no
+//! other engine.
 
 use engine_lmdb_raw::Lmdb;
 use worker::Handler;

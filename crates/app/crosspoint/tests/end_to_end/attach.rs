@@ -1,5 +1,5 @@
-//! Attached device models as a user sees them: attach, use as a disk, run studies on it, kill its server, and
-//! find nothing left.
+//! Attached device models end to end: attach, use as a disk, run studies on it, kill its server; nothing may
+//! be left.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -21,7 +21,7 @@ fn what_is_written_is_read_back_as_from_any_disk() {
     if !is_root() || !parameter.exists() {
         return skip("what_is_written_is_read_back_as_from_any_disk", "root, and Linux 6.14");
     }
-    // Who attaches meanwhile holds it for as long as it is another.
+    // A concurrent attach holds the lock while its settings differ.
     let value = || {
         let file = OpenOptions::new().write(true).open(parameter).expect("opened");
         file.lock().expect("locked");
@@ -44,7 +44,7 @@ fn as_from_any_disk(transport: &str) {
     let pattern: Vec<u8> = (0..300_000u32).map(|byte| (byte % 251) as u8).collect();
     file.write_all_at(&pattern, 12_345).expect("written");
     file.sync_data().expect("flushed");
-    // Past the page cache, as engines do.
+    // Direct I/O, as engines use it.
     let direct = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(&path);
     let direct = direct.expect("opened past the page cache");
     let mut space = vec![7u8; 12_288];
@@ -71,11 +71,11 @@ fn as_from_any_disk(transport: &str) {
     );
     assert!(std::fs::remove_file(&path).is_err(), "a disk is not removed");
     side_by_side(&path);
-    // It stays while it is used, whatever signal comes, and goes when it is not.
+    // A disk in use survives every signal; when it is closed it detaches.
     let process = disk["process"].as_u64().expect("a process").to_string();
     for refusals in 1..=3 {
         assert!(Command::new("kill").arg(&process).status().expect("it runs").success());
-        // Until each was answered: one that still looks lets go as soon as nobody uses it.
+        // Waits until each signal was handled: a late check would detach as soon as the disk is closed.
         while the_disk(&scratch)["stayed"] != refusals {
             std::thread::yield_now();
         }
@@ -90,7 +90,7 @@ fn as_from_any_disk(transport: &str) {
     expect(&output, 0);
     assert!(stdout(&output).contains("is detached"), "{}", stdout(&output));
     nothing_left(&scratch);
-    // What was in its store is there the next time, and once only at a time.
+    // A store keeps its data for the next attach and cannot be attached twice at the same time.
     let disk = attach(&scratch, "intel-s3520 --scale 10 --size 16MiB --store kept.img");
     let file = File::open(file_of(&disk)).expect("opened");
     let mut found = vec![0u8; pattern.len()];
@@ -104,7 +104,7 @@ fn as_from_any_disk(transport: &str) {
     nothing_left(&scratch);
 }
 
-/// Clients on all CPUs, each with its own blocks, written and read back with direct I/O.
+/// Clients on all CPUs, each writing and reading back its own blocks with direct I/O.
 fn side_by_side(path: &Path) {
     std::thread::scope(|scope| {
         for client in 0..4u8 {
@@ -154,7 +154,7 @@ fn a_full_store_is_an_error_and_stays_attached() {
     let data = &mut space[start..start + (4 << 20)];
     let failed = direct.write_all_at(data, 0).expect_err("there is no room for that");
     assert_eq!(failed.raw_os_error(), Some(libc::ENOSPC), "{failed}");
-    // What was acknowledged is there.
+    // Acknowledged writes must be readable.
     let part = &mut data[..4096];
     direct.read_exact_at(part, 0).expect("read");
     assert_eq!(part[..], [7; 4096]);
@@ -173,20 +173,20 @@ fn a_killed_disk_leaves_errors_and_clean_leaves_nothing() {
     let scratch = DiskScratch(Scratch::new());
     // Ten thousand times slower: a read takes a second or so.
     let disk = attach(&scratch, "intel-s3520 --size 16MiB --scale 10000");
-    // Opened before: a disk that is killed while it is opened is no error of reading.
+    // Opened first: killing the disk during open is another error than one during read.
     let file = File::open(file_of(&disk)).expect("opened");
     let reader = std::thread::spawn(move || {
         file.read_exact_at(&mut [0u8; 4096], 1 << 20).map_err(|error| error.raw_os_error())
     });
     let process = disk["process"].as_u64().expect("a process").to_string();
-    // It is in progress once a thread waits in the kernel for the disk; then its process is killed.
+    // The read is in progress once a thread waits in the kernel for the disk; then the server is killed.
     while !reader.is_finished() && !waits_for_fuse() {
         std::thread::yield_now();
     }
     assert!(Command::new("kill").args(["-9", &process]).status().expect("it runs").success());
     let read = reader.join().expect("it ended");
     assert!(read.is_err(), "{read:?}");
-    // Whoever asks what became of it is led to what helps, and not in a circle.
+    // The error message must lead to a command that helps.
     let file = file_of(&disk).display().to_string();
     for words in ["attach".to_owned(), "detach --all".to_owned(), format!("detach {file}")] {
         let said = stderr(&scratch.run(&words));
@@ -251,7 +251,7 @@ fn disks_come_and_go_and_what_cannot_be_is_refused() {
         expect(&output, 0);
     }
     nothing_left(&scratch);
-    // Memory is too fast for most machines' way; on one where it is not it is attached as any other.
+    // Most machines cannot emulate memory fast enough; one that can attaches it like any other model.
     let output = scratch.run("attach ram-disk --size 16MiB");
     if output.status.code() == Some(0) {
         expect(&scratch.run("detach --all"), 0);
@@ -370,7 +370,7 @@ fn the_disk(scratch: &Scratch) -> Value {
     document["disks"][0].clone()
 }
 
-/// Asks a disk's server to begin or end staging, and waits until it has.
+/// Requests the start or end of staging from a disk's server, and waits for it.
 fn stage(scratch: &Scratch, staging: bool) {
     let process = the_disk(scratch)["process"].as_u64().expect("a process").to_string();
     assert!(Command::new("kill").args(["-USR2", &process]).status().expect("it runs").success());
@@ -408,7 +408,7 @@ fn what_is_staged_is_there_and_was_never_asked_for() {
     file.read_exact_at(block, 7 << 16).expect("read");
     assert_eq!(block, [7; 4096]);
     drop(file);
-    // What goes wrong with it does so in its life.
+    // Faults start with the staged drive's life.
     let file = OpenOptions::new().write(true).custom_flags(direct).open(&path).expect("opened");
     assert!(file.write_all_at(block, 0).is_err());
     stage(&scratch, true);
@@ -454,7 +454,7 @@ fn a_study_has_its_drive_fail_as_planned() {
     if !is_root() {
         return skip("a_study_has_its_drive_fail_as_planned", "root, for a file system on it");
     }
-    // A file system is made, and tables are loaded, before the life of a staged drive begins.
+    // Creating the file system and loading tables precede the life of a staged drive.
     let faults = "staged = true\nfile_system = \"ext4\"\n[stack.faults]\n[[stack.faults.fault]]\n\
                   kind = \"read_only\"\n";
     let sql = "[experiment.sql]\nengine = \"sqlite\"\nworkload = \"write_only\"\nrows = 1000\n";

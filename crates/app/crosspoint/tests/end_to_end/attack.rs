@@ -39,7 +39,8 @@ fn write_everything(scratch: &Scratch) {
     fs::write(scratch.path().join("all.toml"), text).expect("written");
 }
 
-/// What `scratch` has left on this machine: mounts, loop devices, processes, files, cgroups of `marks`.
+/// Everything that `scratch` left on this machine: mounts, loop devices, processes, files, cgroups of
+/// `marks`.
 fn left(scratch: &Scratch, marks: &[String]) -> Vec<String> {
     let here = scratch.path().display().to_string();
     let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
@@ -65,7 +66,7 @@ fn left(scratch: &Scratch, marks: &[String]) -> Vec<String> {
     left
 }
 
-/// Marks of the existing journals.
+/// Marks in the existing journals.
 fn marks(scratch: &Scratch) -> Vec<String> {
     let journals = fs::read_dir(scratch.state().join("undo")).into_iter().flatten().flatten();
     let mark = |entry: fs::DirEntry| {
@@ -88,7 +89,7 @@ fn after_a_kill_at_any_moment_one_clean_leaves_nothing() {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let scratch = Scratch::new();
     write_everything(&scratch);
-    // How long it takes whole, here and now; moments are drawn from that.
+    // The duration of an uninterrupted run on this machine; kill times are drawn from it.
     let began = Instant::now();
     expect(&scratch.run("run all.toml --out whole --progress none"), 0);
     let whole = began.elapsed();

@@ -56,7 +56,7 @@ fn operations_that_do_not_fit_a_modelled_drive_are_refused_before_the_run() {
     }
 }
 
-/// A study must not move the private server's data, or open it to others.
+/// A study must not be able to move the private server's data or open it to others.
 #[test]
 fn settings_name_nothing_that_makes_a_server_private() {
     let scratch = Scratch::new();
@@ -76,7 +76,7 @@ fn settings_name_nothing_that_makes_a_server_private() {
     }
 }
 
-/// A plan must list what this machine lacks, or the run cannot begin.
+/// A plan must list what this machine lacks; otherwise the run fails later.
 #[test]
 fn a_plan_says_what_this_machine_lacks() {
     let scratch = Scratch::new();
@@ -94,7 +94,7 @@ fn a_plan_says_what_this_machine_lacks() {
     assert!(stderr(&output).contains("another --out"), "{}", stderr(&output));
 }
 
-/// People plan a study that they were sent before they trust it: planning must not execute anything.
+/// Users plan a study before they trust it: planning must not execute anything.
 #[test]
 fn a_plan_starts_nothing_that_a_study_names() {
     let scratch = Scratch::new();
@@ -357,7 +357,7 @@ impl Exclusive for std::fs::OpenOptions {
     }
 }
 
-/// A run in which nothing can run must give the reasons, not report that nothing has finished yet.
+/// A run in which every trial is skipped must give the reasons.
 #[test]
 fn a_study_of_which_nothing_can_run_says_why() {
     let scratch = Scratch::new();
@@ -373,7 +373,7 @@ fn a_study_of_which_nothing_can_run_says_why() {
     assert!(stdout(&plan).contains("about 0 s"), "{}", stdout(&plan));
 }
 
-/// A trial that ends in its warm-up has failed by itself; it must not end the run like Ctrl-C.
+/// A trial that ends during its warm-up has failed; it must not end the run like Ctrl-C.
 #[test]
 fn a_trial_that_ends_in_its_warm_up_has_failed_and_the_next_goes_on() {
     let scratch = Scratch::new();

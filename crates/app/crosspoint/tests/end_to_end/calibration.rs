@@ -1,5 +1,5 @@
-//! A calibrated host as a user sees it: predictions use its own paths, published hosts by name, and never two
-//! hosts in one run.
+//! Calibrated hosts end to end: predictions use this host's I/O path or a published host by name, and never
+//! two hosts in one run.
 
 use crate::support::{Scratch, expect, stderr};
 use serde_json::Value;
@@ -61,7 +61,8 @@ fn predictions_are_of_this_host_once_it_was_measured() {
     for path in paths {
         let cpu: units::Nanos = path["cpu"].as_str().expect("a time").parse().expect("a time");
         let (rate, sleeps) = (path["rate"].as_f64().unwrap_or(0.0), path["sleeps"].as_f64());
-        // A system call takes no less, and no processor is busy for longer than the time that passes.
+        // Plausibility: a system call takes at least this long, and no CPU is busy for longer than the
+        // elapsed time.
         assert!(cpu.get() > 300 && cpu.as_secs_f64() * rate < 4.0, "{path}");
         assert!(rate > 10.0 && sleeps.is_some_and(|sleeps| sleeps < 3.0), "{path}");
     }
@@ -69,7 +70,7 @@ fn predictions_are_of_this_host_once_it_was_measured() {
     let time = |name: &str| -> units::Nanos { wake[name].as_str().unwrap_or("").parse().unwrap() };
     assert!(time("interrupt").get() > 0 && time("interrupt") <= time("interrupt_p90"), "{wake}");
     assert!(scratch.leftovers().is_empty(), "{:?}", scratch.leftovers());
-    // A host whose thread takes 10 us an operation, whatever was measured here.
+    // A host whose thread takes 10 us per operation, independent of this machine.
     let file = scratch.state().join("host.toml");
     let text = std::fs::read_to_string(&file).expect("the measurements");
     let slow = |line: &str| match line.split(" = ").next() {

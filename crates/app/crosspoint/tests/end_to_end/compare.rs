@@ -1,5 +1,5 @@
-//! `compare`, end to end: after a false alarm, a missed regression or figures of different jobs side by side,
-//! users buy or keep the wrong drive.
+//! `compare`, end to end: with a false alarm, a missed regression or a comparison of different jobs, users
+//! buy or keep the wrong drive.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::Output;
 use crate::support::{Scratch, expect, stderr, stdout};
 use serde_json::Value;
 
-/// Reads at depth 1 on two stacks, in virtual time; `more` is added to the job.
+/// Reads at queue depth 1 on two stacks, in virtual time; `more` is added to the job.
 fn study(first: &str, second: &str, more: &str) -> String {
     format!(
         "schema = 1\nname = \"pairs\"\nquestion = \"Is b as fast as a?\"\n\
@@ -39,7 +39,7 @@ fn run(scratch: &Scratch, text: &str, out: &str, more: &str) {
     expect(&scratch.run(format!("run study.toml --out {out} {more}").trim_end()), 0);
 }
 
-/// Turns a run into one of the first versions, without checksums, so that edits are no damage; `change` edits
+/// Turns a run into one of an early version, without checksums, so that edits are no damage; `change` edits
 /// the text of its header.
 fn unsummed(run: &Path, change: impl Fn(&str) -> String) {
     fs::remove_file(run.join("sums.txt")).expect("sums");
@@ -75,20 +75,21 @@ fn a_drive_beside_itself_is_equal() {
             assert!((ratio - 1.0).abs() > 1e-6, "other draws: {row}");
         }
     }
-    // What one of two runs lacks nobody has compared.
+    // Metrics that only one of two runs has cannot be compared.
     run(&scratch, &study("aws-gp3", "aws-gp3", "queue_depth = [1, 2]\n"), "more", "");
     run(&scratch, &study("aws-gp3", "aws-gp3", "queue_depth = 1\n"), "less", "--set seed=2");
     let output = scratch.run("compare more less --metric rate --margin 20%");
     expect(&output, 10);
     assert!(stdout(&output).contains("more alone has reads on a"), "{}", stdout(&output));
-    // Stacks of one run have the same draws: not even chance is between them.
+    // Stacks of one run use the same random draws, so not even chance differs between them.
     let output = scratch.run("compare one --metric rate");
     expect(&output, 0);
     assert!(stdout(&output).contains("within 5 %"), "{}", stdout(&output));
     assert!(stdout(&output).contains("not model error"), "{}", stdout(&output));
 }
 
-/// A drive that takes 8 % longer must be detected, with its size within the interval; the reverse is better.
+/// A drive that takes 8 % longer must be detected, with its size within the interval; the reverse must be
+/// better.
 #[test]
 fn a_planted_slowdown_is_found_with_its_size() {
     let scratch = Scratch::new();
@@ -104,7 +105,7 @@ fn a_planted_slowdown_is_found_with_its_size() {
         let (lo, hi) = (row["difference"]["lo"].as_f64(), row["difference"]["hi"].as_f64());
         let (lo, hi) = (lo.expect("an end"), hi.expect("an end"));
         assert_eq!(row["verdict"], "worse", "{row}");
-        // The host's own time of each read is not longer: a hundredth of it.
+        // The host's own time per read, about 1 % of it, is not longer.
         assert!(lo - 0.01 < truth && truth < hi + 0.01, "{truth}: {row}");
     }
     expect(&scratch.run("compare run --stacks b,a --metric rate"), 0);
@@ -112,7 +113,7 @@ fn a_planted_slowdown_is_found_with_its_size() {
     assert!(stdout(&table).starts_with("b is worse than a in 1 of 1 figure"), "{}", stdout(&table));
 }
 
-/// Two repetitions are no evidence: the verdict is open, with the number that would suffice.
+/// Two repetitions are not enough: inconclusive, with the number of repetitions that would suffice.
 #[test]
 fn too_few_repetitions_tell_nothing() {
     let scratch = Scratch::new();
@@ -153,7 +154,7 @@ fn what_is_not_the_same_is_not_compared() {
     ));
     assert!(stdout(&output).contains("note: accepted: stack b: cores"), "{}", stdout(&output));
 
-    // An environment that another machine would have: the same run, told of another kernel.
+    // The same run as if from a machine with another kernel.
     let other = |name: &str, from: &str, to: &str| {
         let copy = scratch.path().join(name);
         let status = std::process::Command::new("cp")
@@ -204,7 +205,7 @@ fn a_model_that_changed_is_not_the_same() {
     expect(&scratch.run("compare before after --allow-mismatch constants"), 9);
 }
 
-/// A page compares two runs where that is valid, and names where it is not.
+/// The page of two runs must compare them if that is valid, and give the mismatch if not.
 #[test]
 fn a_page_of_two_runs_has_their_differences() {
     let scratch = Scratch::new();

@@ -37,7 +37,7 @@ fn start_until(scratch: &Scratch, moment: Moment) -> (Child, BufReader<ChildStde
     let mut child =
         command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
     let errors = BufReader::new(child.stderr.take().expect("its errors"));
-    // A fast disk loads faster than progress is reported: the ledger itself says when a part is in.
+    // A fast disk loads faster than progress is reported, so the ledger shows when a part is loaded.
     let ledger = scratch.path().join("run/0001-e-d.ledger");
     while loaded(&ledger) < 100 {
         assert!(child.try_wait().expect("its state").is_none(), "it ended before it loaded");
@@ -285,7 +285,7 @@ fn without_root_a_file_system_of_its_own_is_refused() {
     if !has("setpriv") {
         return skip("without root", "setpriv");
     }
-    // A place that everybody can reach, with programs that everybody can run.
+    // A directory that every user can reach, with programs that every user can run.
     let place = tempfile::tempdir_in("/var/tmp").expect("a directory");
     for program in [env!("CARGO_BIN_EXE_crosspoint"), env!("CARGO_BIN_EXE_crosspoint-raw")] {
         let name = Path::new(program).file_name().expect("a name");

@@ -46,7 +46,7 @@ fn left(scratch: &Path, mark: &str) -> Vec<String> {
     left
 }
 
-/// A run whose cgroups are gone.
+/// Mark of a run without cgroups.
 const NO_MARK: &str = "none";
 
 fn figure(scratch: &Scratch, metric: &str) -> f64 {
@@ -58,9 +58,8 @@ fn figure(scratch: &Scratch, metric: &str) -> f64 {
     found.and_then(|one| one["value"].as_f64()).unwrap_or_else(|| panic!("no {metric}"))
 }
 
-/// Two numbers of Symas's load table that do not depend on the drive: LMDB's bytes per record (4130, within 1
-/// %) and RocksDB's blocks written per record (15.8 with the write-ahead log; within 10 % at this small
-/// scale).
+/// Two values of Symas's load table that do not depend on the drive: LMDB's bytes per record (4130, within 1
+/// %) and RocksDB's blocks written per record (15.8 with WAL; within 10 % at this small scale).
 #[test]
 fn databases_take_what_their_format_says_on_a_fresh_file_system_under_a_memory_limit() {
     if !possible("databases") {
@@ -86,8 +85,8 @@ fn databases_take_what_their_format_says_on_a_fresh_file_system_under_a_memory_l
     }
 }
 
-/// An effect that Symas saw on a raw device without an explanation: written through the map, each record
-/// costs a context switch and eight blocks read; written with system calls, neither.
+/// An effect that Symas saw on a raw device and did not explain: written through the map, each record costs a
+/// context switch and eight blocks read; written with system calls, neither.
 #[test]
 fn a_raw_device_is_read_first_when_it_is_written_through_the_map() {
     if !possible("raw device") {
@@ -133,7 +132,7 @@ fn a_raw_device_is_read_first_when_it_is_written_through_the_map() {
     assert_eq!(left(scratch.path(), NO_MARK), Vec::<String>::new());
 }
 
-/// Every workload on every engine: one that does not do what its name says would be compared all the same.
+/// Every workload on every engine: one that does not do what its name says would still be compared.
 #[test]
 fn every_workload_runs_on_every_engine() {
     let scratch = Scratch::new();
@@ -183,7 +182,7 @@ fn every_workload_runs_on_every_engine() {
         }
     }
 }
-/// Devices and file systems other than ext4 on a file.
+/// Devices, and file systems other than ext4 on a file.
 #[test]
 fn databases_stand_on_a_device_of_the_users_with_and_without_a_file_system() {
     if !possible("a device of the user's") {
@@ -215,7 +214,7 @@ fn databases_stand_on_a_device_of_the_users_with_and_without_a_file_system() {
         expect(&output, 4);
         assert!(crate::support::stderr(&output).contains("--i-will-lose-data"), "not confirmed");
         let words = format!("run db.toml --out run --i-will-lose-data {}", disk.backing.display());
-        // Twice: the first must leave a device that the guard lets through again.
+        // Twice: the first run must leave a device that the guard accepts again.
         expect(&scratch.run(&words), 0);
         expect(&scratch.run(&words.replace("--out run", "--out again")), 0);
         assert_eq!(left(scratch.path(), NO_MARK).len(), 1, "the test's own loop device");
@@ -223,7 +222,7 @@ fn databases_stand_on_a_device_of_the_users_with_and_without_a_file_system() {
     }
 }
 
-/// The cost of file systems must be measured on one device: its stacks take turns on it.
+/// The cost of file systems must be measured on one device: the stacks must alternate on it.
 #[test]
 fn stacks_take_turns_on_one_device() {
     if !possible("stacks on one device") {
@@ -284,7 +283,7 @@ fn clean_undoes_the_file_system_and_the_group_of_a_killed_run() {
     assert_eq!(work.count(), 0);
 }
 
-/// A plan must say that root is needed; one that says `none` leads to a refusal.
+/// A plan that needs root must say so; otherwise the run is refused.
 #[test]
 fn a_plan_says_that_root_is_needed() {
     let scratch = Scratch::new();

@@ -35,7 +35,7 @@ fn all_that_is_detached_is_what_nobody_uses() {
     nothing_left(&scratch);
 }
 
-/// After a simulated power cut, failing requests must be explained by it.
+/// After a simulated power cut, errors of requests must name the cut as the cause.
 #[test]
 fn a_power_that_is_gone_is_said() {
     if !possible("a_power_that_is_gone_is_said") {

@@ -12,7 +12,7 @@ use crate::support::{
 
 const BY_ID: &str = "/dev/disk/by-id";
 
-/// A link among the stable names; removed when dropped.
+/// A symbolic link in /dev/disk/by-id; removed when dropped.
 struct Named(PathBuf);
 
 impl Named {
@@ -64,7 +64,7 @@ fn write_databases(scratch: &Scratch, device: &Path, file_system: &str, trials: 
     fs::write(scratch.path().join("db.toml"), text).expect("written");
 }
 
-/// Data on a device that the study did not name must be unchanged: its files and its first bytes.
+/// A device that the study does not name: its files and its first bytes must stay unchanged.
 struct Precious {
     place: PathBuf,
     device: String,
@@ -91,7 +91,7 @@ impl Precious {
             sh(&format!("e2fsck -fn {} >/dev/null 2>&1", self.device)),
             "its file system is whole"
         );
-        // The superblock counts mounts; all else of the beginning is as it was.
+        // The superblock counts mounts; the other first bytes must be unchanged.
         let after = first_bytes(&self.device);
         assert_eq!(self.before[4096..8192], after[4096..8192]);
     }
@@ -102,8 +102,8 @@ fn first_bytes(device: &str) -> Vec<u8> {
     output.stdout
 }
 
-/// A link that is changed during a run must not make it destroy a mounted device: with a file system created
-/// for each trial, and with a raw device.
+/// A by-id link that is changed during a run must not make it destroy a mounted device, with a file system
+/// created for each trial or a raw device.
 #[test]
 fn a_name_that_is_pointed_elsewhere_in_mid_run_destroys_nothing() {
     let test = "a name that is pointed elsewhere";
@@ -198,7 +198,7 @@ fn a_device_whose_ends_cannot_be_read_is_not_empty() {
         let Some(own) = Loop::new(scratch.path(), "own.img", 64 << 20) else {
             return skip(test, "a free loop device");
         };
-        // The device keeps its size and loses its medium, from the beginning or from the middle on.
+        // The device keeps its size and loses its medium, from the start or from the middle on.
         let file = fs::OpenOptions::new().write(true).open(&own.backing).expect("it");
         file.set_len(cut).expect("cut");
         write_databases(&scratch, Path::new(&own.device), "ext4", 1);

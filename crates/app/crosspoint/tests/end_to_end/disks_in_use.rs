@@ -8,7 +8,7 @@ use crate::support::disks::{attach, file_of, nothing_left, possible};
 use crate::support::{DiskScratch, Scratch, expect, has, is_root, sh, skip, stderr, stdout};
 use serde_json::Value;
 
-/// A mount of a device in its own namespace, until dropped.
+/// A mount of a device in its own mount namespace, until dropped.
 struct ElsewhereMounted(Child);
 
 impl ElsewhereMounted {
@@ -34,7 +34,7 @@ impl Drop for ElsewhereMounted {
     }
 }
 
-/// A device marked for detaching is detached as soon as its user is gone, even after an error.
+/// A device marked for detaching is detached as soon as its user closes it, even after an error.
 fn stays(scratch: &DiskScratch, file: &Path, device: &str, by: &str) {
     let output = scratch.run(&format!("detach {}", file.display()));
     expect(&output, 4);
@@ -76,11 +76,11 @@ fn what_the_kernel_holds_stays_attached() {
     assert!(sh(&format!("mkswap -q {device} && swapon {device}")));
     stays(&scratch, &file, &device, "the kernel");
     assert!(sh(&format!("swapoff {device}")));
-    // By hand: what is called so by then is another's.
+    // Detached by hand: by then the name may belong to another device.
     assert!(sh(&format!("losetup --detach {device}")));
     let own = scratch.path().join("own.img");
     fs::File::create(&own).expect("a file").set_len(16 << 20).expect("a size");
-    // Unless another device was given the name meanwhile.
+    // Unless another device has taken the name in the meantime.
     let taken = sh(&format!("losetup {device} {} 2>/dev/null", own.display()));
     let output = scratch.run(&format!("detach {device}"));
     expect(&output, 4);
@@ -105,7 +105,7 @@ size = "16MiB"
 "#;
 const OTHER: &str = "[[stack]]\nname = \"predicted\"\ndevice = \"model:intel-p4800x\"\n";
 
-/// Reads of a stack.
+/// A read experiment on a stack.
 fn reads_of(stack: &str) -> String {
     format!(
         "[[experiment]]\nname = \"{stack}\"\ntitle = \"Reads\"\nstacks = [\"{stack}\"]\n\
@@ -147,7 +147,7 @@ tables = 1
 rows = 500
 "#;
 
-/// A drive that this machine is too slow for must not end a run of forty trials at its second.
+/// A drive that this machine cannot emulate must fail its own trials only, not the run.
 #[test]
 fn a_drive_that_cannot_be_attached_fails_its_own_trials_alone() {
     if !possible("a_drive_that_cannot_be_attached_fails_its_own_trials_alone") {
@@ -171,7 +171,7 @@ fn a_drive_that_cannot_be_attached_fails_its_own_trials_alone() {
     assert!(of("predicted") && !of("instant"));
     let page = fs::read_to_string(scratch.path().join("run/report.html")).expect("a page");
     assert!(page.contains("too fast to be emulated"), "the reason is on the page");
-    // Where nothing can be said it is refused as at a prompt.
+    // If no other trial remains, the run is refused as for a command-line job.
     let alone = format!("{HEAD}{}", reads_of("instant"));
     fs::write(scratch.path().join("alone.toml"), alone).expect("written");
     let output = scratch.run("run alone.toml --out alone");

@@ -1,9 +1,9 @@
-//! An engine is one crate and one line in the list of engines: the skeleton must be found wherever engines
+//! An engine is one crate and one line in the list of engines: the sample engine must appear wherever engines
 //! are listed.
 
 use crate::support::{Scratch, stdout};
 
-/// Otherwise, adding an engine means finding every list that names engines.
+/// Otherwise adding an engine means finding every list that names engines.
 #[test]
 fn an_engine_of_one_crate_and_one_line_is_found_everywhere() {
     let scratch = Scratch::new();

@@ -48,7 +48,7 @@ fn failure(scratch: &Scratch) -> String {
     document["failure"].as_str().expect("words").to_owned()
 }
 
-/// A device with a medium that ends early must not look fast.
+/// A device whose medium ends early must report errors and not look fast.
 #[test]
 fn reads_past_the_end_of_the_medium_are_failures_with_their_place() {
     let scratch = Scratch::new();
@@ -156,7 +156,7 @@ fn verification_goes_on_across_a_kill() {
             let evidence = scratch.path().join("run/evidence-0001-e-d.bin");
             assert_eq!(evidence.metadata().expect("kept").len(), 4096);
         } else {
-            // The rest of the trial need not run; the check before it is what matters here.
+            // The rest of the trial need not run; this tests the check before it.
             let (mut child, _errors) = start_and_wait(&scratch, &words);
             child.kill().expect("SIGKILL");
             child.wait().expect("it ends");
@@ -178,7 +178,7 @@ fn a_verified_run_says_what_it_checked() {
     assert_eq!(ledgers, 0, "the ledger of a whole trial is not kept");
 }
 
-/// A long trial that is killed must keep its measurements. Block, LMDB: in this process and in another.
+/// A long trial that is killed must keep its measurements: block, LMDB in this process and in another.
 #[test]
 fn a_long_trial_that_is_killed_keeps_all_but_its_last_seconds() {
     let load = [
@@ -197,7 +197,7 @@ fn a_long_trial_that_is_killed_keeps_all_but_its_last_seconds() {
         let (mut child, mut errors) =
             start_and_wait(&scratch, &["run", "long.toml", "--out", "run"]);
         let began = Instant::now();
-        // Until the journal has some lines, and then for about as long as one lasts: what is lost is most
+        // Waits until the journal has some lines, and then for about one line's duration: the loss is largest
         // just before a line.
         let journal = scratch.path().join("run/trials/.running-0001-e-d");
         let lines = || std::fs::read_to_string(&journal).unwrap_or_default().lines().count();
@@ -213,7 +213,7 @@ fn a_long_trial_that_is_killed_keeps_all_but_its_last_seconds() {
         let lasted = began.elapsed().as_secs_f64();
         child.kill().expect("killed");
         child.wait().expect("it ended");
-        // A line that the kill cut off.
+        // A line that was cut off by the kill.
         let mut text = std::fs::read(&journal).expect("the journal");
         text.extend(b"[{\"format\":1,\"num");
         std::fs::write(&journal, text).expect("written");
@@ -224,10 +224,10 @@ fn a_long_trial_that_is_killed_keeps_all_but_its_last_seconds() {
         let rate = figures.iter().find(|f| f["metric"] == "iops" || f["metric"] == "ops_rate");
         let rate = rate.expect("a rate");
         assert_eq!(rate["partial"], true);
-        // One a whole interval.
+        // One value per complete interval.
         let kept = rate["n"].as_f64().expect("intervals") / 10.0;
         assert!(kept > lasted - 5.0 && kept < lasted + 2.0, "{kept} s kept of {lasted} s");
-        // Of every interval that is kept all that every client did: what was offered is there.
+        // Every kept interval has the operations of all clients: the rate must equal the offered load.
         let value = rate["value"].as_f64().expect("a number");
         assert!((value / 800.0 - 1.0).abs() < 0.025, "{value} of 800 a second");
         // It is kept aside when the trial is run again.

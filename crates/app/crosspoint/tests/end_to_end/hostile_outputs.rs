@@ -1,4 +1,4 @@
-//! Outputs that lead elsewhere: nothing is changed.
+//! Output paths that lead elsewhere must change nothing.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
@@ -56,7 +56,7 @@ fn a_resumed_run_writes_through_no_link_at_any_of_its_files() {
             fs::rename(&kept, &removed).expect("renamed");
         }
     }
-    // The same files as something else than files.
+    // The same names as directories, pipes and links.
     for name in ["report.html", ".lock", "sums.txt", "run.json"] {
         let (at, aside) = (run.join(name), scratch.path().join("real"));
         fs::rename(&removed, &kept).expect("renamed");
@@ -72,7 +72,7 @@ fn a_resumed_run_writes_through_no_link_at_any_of_its_files() {
     expect(&scratch.run("run --resume run --progress none"), 0);
 }
 
-/// The same for the joint report of a search.
+/// The joint report of a rating search must not be written through a link either.
 #[test]
 fn the_page_of_an_act_search_is_written_through_no_link() {
     let scratch = Scratch::new();
@@ -152,7 +152,7 @@ fn no_command_writes_onto_anything_but_a_regular_file() {
         assert!(bytes.iter().all(|byte| *byte == 0), "the disk is as it was");
     }
     assert!(fs::metadata("/dev/null").expect("it").file_type().is_char_device());
-    // The inputs of a command are no outputs of it.
+    // A command must not overwrite its inputs.
     let job = fs::read(at("job.fio")).expect("it reads");
     expect(&scratch.run("import job.fio -o job.fio --force"), 4);
     assert_eq!(fs::read(at("job.fio")).expect("it reads"), job);
@@ -199,7 +199,7 @@ fn outputs_in_a_directory_of_another_user_are_refused() {
         for words in all {
             let done = scratch.run(&words);
             let code = done.status.code();
-            // A directory that does not exist is made by few of them.
+            // Only some commands create a missing directory.
             let missing = directory.ends_with("new") && code == Some(5);
             assert!(code == Some(4) || missing, "{words}: {code:?}: {}", stderr(&done));
         }
@@ -253,7 +253,7 @@ fn nothing_is_made_in_a_run_folder_of_another_run() {
     expect(&scratch.run("figures run"), 0);
     assert!(!scratch.path().join("run/aside").exists());
     assert!(!scratch.path().join("run/evidence-x").exists());
-    // A link is no run folder to be made.
+    // A link is not accepted as a new run folder.
     fs::create_dir(scratch.path().join("empty")).expect("a directory");
     symlink(scratch.path().join("empty"), scratch.path().join("link")).expect("a link");
     expect(&scratch.run("run short.toml --out link --progress none"), 4);
@@ -360,7 +360,7 @@ fn an_include_shows_no_line_of_the_file() {
         fs::write(scratch.path().join(name), text).expect("written");
     };
     write("job.fio", "[a]\nrw=read\nsize=1g\ninclude secret\n");
-    // Words of fio's own with other names, and what only the study's check refuses, among them.
+    // Secrets in known fio options, in misspelled ones, and in values that only the study's check rejects.
     for secret in [
         "root:$6$hash:1",
         "hash",
@@ -381,7 +381,7 @@ fn an_include_shows_no_line_of_the_file() {
     assert!(said.contains("line 4: include secret: line 1"), "{said}");
 }
 
-/// A drive that cannot be served: its process and its parent must not wait for each other.
+/// If a drive cannot be served, its server and its parent must not wait for each other.
 #[test]
 fn a_drive_server_without_a_drive_ends() {
     let scratch = Scratch::new();
@@ -418,7 +418,7 @@ fn power_cuts_that_are_killed_during_a_mount_end() {
     command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     for _ in 0..3 {
         let mut child = command.spawn().expect("it starts");
-        // A thread of it, or a child, that is in mount(2).
+        // A thread of the process, or a child, that is in mount(2).
         let until = Instant::now() + Duration::from_secs(60);
         let mut seen = false;
         while !seen && Instant::now() < until {

@@ -54,7 +54,7 @@ fn forged_log(log: &str, length: u32) -> String {
     plain.extend(1_f64.to_be_bytes());
     let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
     zlib.write_all(&plain).expect("deflated");
-    // A reader that trusts the length finds its bytes.
+    // Bytes that a reader which trusts the length would inflate.
     let mut left = u64::from(length).min(64 << 20);
     while left > 0 {
         let part = left.min(1 << 20);
@@ -74,7 +74,7 @@ fn forged_log(log: &str, length: u32) -> String {
 /// Kinds of hostile runs.
 const KINDS: usize = 11;
 
-/// Runs with a length in a binary field, or a document, far beyond its contents, under valid checksums.
+/// Runs with valid checksums in which a binary length field or a document claims far more than the contents.
 fn hostile_runs(scratch: &Scratch, count: usize) -> Vec<(String, &'static str)> {
     let source = scratch.path().join("run");
     let trial = trial_folders(&source)[0].clone();
@@ -176,7 +176,7 @@ fn hostile_runs_take_little_memory() {
         std::env::var("CROSSPOINT_ATTACK").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let names = hostile_runs(&scratch, (KINDS * times).min(200));
     for (at, (name, reason)) in names[..KINDS].iter().enumerate() {
-        // One reader is behind all commands: by default each kind meets one of them.
+        // All commands share one reader, so by default each kind is tested with one of them.
         let commands = ["figures", "report -o page.html --force", "bundle -o b.tar.gz --force"];
         for number in 0..if times > 1 { commands.len() } else { 1 } {
             let words = format!("{} {name}", commands[(at + number) % commands.len()]);
@@ -199,7 +199,7 @@ fn hostile_runs_take_little_memory() {
         assert!(expected, "{name}: {said}");
         assert!(peak < MOST, "bundle of {name}: {} MiB", peak >> 20);
     }
-    // With the damage left out the other trials of each are shown.
+    // With `--skip-damaged` the remaining trials of each run must be shown.
     let all: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
     for words in ["figures --format csv", "report -o all.html"] {
         let words = format!("{words} --skip-damaged {}", all.join(" "));
@@ -251,7 +251,7 @@ fn list(folder: &Path, below: &str, files: &mut Vec<String>) {
     }
 }
 
-/// Asks a library of hostile runs for its list and for one of them, five at once.
+/// Requests the list of hostile runs and one run from `serve`, five at a time.
 fn serve_in_little_memory(scratch: &Scratch, most: u64) {
     let mut command = scratch.crosspoint();
     command.args(["serve", "hostile"]).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -318,12 +318,12 @@ fn a_missing_trial_is_damage_everywhere() {
     expect(&output, 0);
     assert!(stderr(&output).contains("left out: "), "{}", stderr(&output));
     assert!(stdout(&output).lines().count() < rows);
-    // A bundle without the trial, its own sums right.
+    // A bundle without the trial, with correct checksums.
     pack(&run, &scratch.path().join("forged.tar.gz"));
     let output = scratch.run("bundle --check forged.tar.gz");
     expect(&output, 7);
     assert!(stderr(&output).contains("the trial is missing"), "{}", stderr(&output));
-    // Resuming runs what is missing, and the run is whole again; it is missed a second time, too.
+    // Resuming runs the missing trial and completes the run; removing it again must be detected again.
     expect(&scratch.run("run --resume run --progress none"), 0);
     assert_eq!(stdout(&scratch.run("figures run --format csv")).lines().count(), rows);
     expect(&scratch.run("bundle run -o again.tar.gz"), 0);
@@ -331,7 +331,7 @@ fn a_missing_trial_is_damage_everywhere() {
     expect(&scratch.run("run --resume run --progress none"), 0);
     let gone = trial_folders(&run)[1].clone();
     fs::remove_dir_all(&gone).expect("removed");
-    // Nothing of that name excuses it.
+    // No hidden folder of that name explains the gap.
     let name = gone.file_name().expect("a name").to_string_lossy().into_owned();
     fs::write(run.join(format!("trials/.writing-{name}")), "").expect("written");
     fs::create_dir(run.join(format!("trials/.leaving-{name}"))).expect("a directory");

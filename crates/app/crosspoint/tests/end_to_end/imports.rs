@@ -62,17 +62,17 @@ fn a_folder_of_jobs_becomes_a_folder_of_studies() {
     let output = scratch.run("import jobs -o studies");
     expect(&output, 3);
     assert!(stderr(&output).contains("b.fio") && stderr(&output).contains("is not supported"));
-    // Of many, who counts what is there does not see what is not.
+    // In a long list users do not notice a missing file, so the count is printed.
     assert!(stderr(&output).contains("1 of 2 job files converted"), "{}", stderr(&output));
     expect(&scratch.run("plan studies/a.toml"), 0);
-    // A user of fio runs the job itself first.
+    // fio users pass a job file to `plan` first.
     let refused = scratch.run("plan jobs/a.fio");
     expect(&refused, 3);
     assert!(stderr(&refused).contains("crosspoint import jobs/a.fio"), "{}", stderr(&refused));
     assert!(!scratch.path().join("studies/b.toml").exists());
     fs::write(scratch.path().join("studies/a.toml"), "mine").expect("written");
     expect(&scratch.run("import jobs/a.fio -o studies/a.toml"), 5);
-    // A folder without jobs stops no other file.
+    // A folder without jobs must not stop the other files.
     fs::create_dir(scratch.path().join("empty")).expect("a directory");
     let output = scratch.run("import empty jobs/a.fio -o more");
     expect(&output, 2);
@@ -106,7 +106,7 @@ fn an_act_file_for_several_drives_has_its_load_shared_or_is_refused() {
     );
 }
 
-/// One log must hold all tests of a call.
+/// One log must hold all tests of a command.
 #[test]
 fn one_log_holds_all_tests_of_a_call() {
     let scratch = Scratch::new();

@@ -42,7 +42,8 @@ fn a_profile_is_fitted_tested_and_usable() {
     assert!(off < 0.05, "held out, on average off by {off}");
     let drawn = std::fs::read_to_string(scratch.path().join("mine.svg")).expect("a picture");
     assert!(drawn.starts_with("<svg") && drawn.contains("</svg>\n<!-- crosspoint:crc32"));
-    // One thread was its own limit, and the fit knows it: as published, 2.8 us, and the client's 0.4 us.
+    // One thread was the bottleneck, and the fit must find its time: 2.8 us as published, plus the client's
+    // 0.4 us.
     let profile = std::fs::read_to_string(scratch.path().join("mine.toml")).expect("a profile");
     let time = |name: &str| -> f64 {
         let table: toml::Table = profile.parse().expect("TOML");
@@ -54,7 +55,7 @@ fn a_profile_is_fitted_tested_and_usable() {
     assert!((time("thread_time_write") / time("thread_time") - 1.0).abs() < 0.2);
     let fitted = document["categories"][0]["mean_latency_error"].as_f64().expect("a number");
     assert!(fitted < 0.02, "what was fitted comes back {fitted} off");
-    // Who asks what was not measured reads that.
+    // Jobs outside of the measured range must carry a note.
     let words = "run block model:mine.toml --rw randrw --bs 64k --threads 2 --rate 1k/s --runtime 1s \
                  --out runs/out";
     expect(&scratch.run(words), 0);
@@ -65,14 +66,14 @@ fn a_profile_is_fitted_tested_and_usable() {
         assert!(said.contains(outside), "{outside}: {said}");
     }
     assert!(!said.contains("mixes of blocks"), "those of 64 KiB were measured: {said}");
-    // Writes that wait as in a queue have no buffer; schedules that the fit did not see test it.
+    // These writes queue, so the fit must not assume a write buffer; held-out schedules test it.
     assert!(!profile.contains("paced") && profile.contains("rate = \"4k/s\""), "{profile}");
-    // It is a device like any other from here on; of its figures the first tell.
+    // The fitted profile is used like any other; the first few figures are enough here.
     let figures: Vec<&str> = profile.split("[[acceptance]]").take(9).collect();
     std::fs::write(scratch.path().join("mine.toml"), figures.join("[[acceptance]]"))
         .expect("written");
     let check = scratch.run("device check mine.toml");
-    // 8 where a held-out value is more than a tenth off: how good the fit is, is no matter of this test.
+    // 8: a held-out value is off by more than 10 %; the quality of the fit is not tested here.
     assert!(matches!(check.status.code(), Some(0 | 8)), "{check:?}");
     assert!(String::from_utf8_lossy(&check.stdout).contains("not fitted"));
     let study = "run iops-latency --out runs/again --set stack.target.device=model:mine.toml";
@@ -184,14 +185,14 @@ fn group_commit_is_predicted_by_what_a_drive_keeps_over_a_power_cut() {
         let forced = rate("durability", "dsync", "true");
         gains.push((log("64") / log("1"), forced));
     }
-    // A flush is a command: half of what such a write takes, on either drive.
+    // A flush is a command: half of the time of such a write on either drive.
     let (xpoint, flash) = (gains[0].0, gains[1].0);
     assert!((1.35..1.46).contains(&xpoint) && (1.46..1.56).contains(&flash), "{gains:?}");
     // Writes of 25 us and a flush of 2 ms, alone or shared by 64: 64 * (25 + 2000) / (64 * 25 + 2000) = 36.
     assert!((28.0..45.0).contains(&gains[2].0), "64 commits share one flush: {gains:?}");
     let forced = gains[1].1 / gains[2].1;
     assert!((150.0..210.0).contains(&forced), "4 ms against 22 us: {forced}");
-    // A flush is one program of 2 ms, a forced write two.
+    // A flush is one program of 2 ms, a FUA write two.
     let flushed = figure(
         &scratch,
         "samsung-980-pro",
@@ -199,7 +200,7 @@ fn group_commit_is_predicted_by_what_a_drive_keeps_over_a_power_cut() {
         ("durability-flush", &[("op", "write"), ("sync_every", "1")]),
     );
     assert!((0.45..0.55).contains(&(gains[2].1 / flushed)), "{} of {flushed}", gains[2].1);
-    // Nobody knows what a flush takes on a drive whose profile does not say what becomes of its buffer.
+    // Without a documented write buffer the profile has no flush time.
     let text =
         include_str!("../../../../../devices/intel-p3700.toml").replace("\nwrite_cache", "\n# ");
     std::fs::write(scratch.path().join("mine.toml"), text).expect("written");
@@ -209,8 +210,7 @@ fn group_commit_is_predicted_by_what_a_drive_keeps_over_a_power_cut() {
     assert!(said.contains("`write_cache`"), "{said}");
 }
 
-/// ACT opens devices with O_DSYNC unless the file says otherwise; a rating without it is that of another
-/// drive.
+/// ACT opens devices with O_DSYNC unless the file says otherwise; a rating without it is not comparable.
 #[test]
 fn act_rates_what_is_on_the_medium() {
     let scratch = Scratch::new();

@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::support::{DiskScratch, Scratch, expect, is_root, sh, skip, stderr};
 use serde_json::Value;
 
-/// A study on a modelled drive must not call its figures measured: in its directory, on a loop device over
-/// it, or on a file system mounted from that.
+/// A study on a modelled drive must not report its figures as measured: in a directory on it, on a loop
+/// device over it, or on a file system mounted from that.
 #[test]
 fn what_lies_on_a_model_is_not_measured() {
     if let Err(attach::Missing { reason: missing, .. }) = attach::available() {

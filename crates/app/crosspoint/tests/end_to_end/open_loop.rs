@@ -26,7 +26,7 @@ arrivals = \"constant\"
 rate = \"1k/s\"
 ";
 
-/// The value of a metric of writes in the figures of `run`.
+/// The value of a write metric in the figures of `run`.
 fn figure(scratch: &Scratch, metric: &str) -> f64 {
     let output = scratch.run("figures run --json");
     expect(&output, 0);
@@ -108,10 +108,10 @@ arrivals = \"constant\"
 rate = \"1k/s\"
 ";
 
-/// That the 5000 operations, due evenly in 5 s, were charged with a stall of at least `stalled` seconds:
-/// those due in it are late evenly, from the whole stall down to nothing, so that p99 is the stall less a
-/// hundredth of 5 s and p90 less a tenth. How much longer than its sleep a freeze holds the file system is
-/// the machine's affair: the two percentiles must agree about it.
+/// Asserts that the 5000 operations scheduled evenly over 5 s are charged with a stall of at least `stalled`
+/// seconds. Operations scheduled during the stall are late by anything from the whole stall to nothing, so
+/// p99 is the stall minus 1 % of 5 s, and p90 the stall minus 10 % of it. The stall may be longer than the
+/// sleep on a busy machine, so the two percentiles are compared with each other.
 fn assert_stall_is_charged(scratch: &Scratch, stalled: Stalled) {
     let p99 = figure(scratch, "latency_p99") / 1e6;
     let Stalled { least, most } = stalled;
@@ -121,8 +121,8 @@ fn assert_stall_is_charged(scratch: &Scratch, stalled: Stalled) {
     let p50 = figure(scratch, "latency_p50") / 1e6;
     assert!(p50 < 0.01, "p50 {p50} s");
     let apart = p99 - figure(scratch, "latency_p90") / 1e6;
-    // 0.45 s less when the backlog is issued at once. At a finite rate p90 is nearer, 0.19 s less at the
-    // slowest rate that leaves the median in time.
+    // 0.45 s less if the backlog is issued at once. At a finite rate p90 is nearer: 0.19 s less at the
+    // slowest rate that keeps the median on time.
     assert!((0.19..0.45 * 1.10).contains(&apart), "p99 {p99} s, p90 {apart} s less");
     assert!(figure(scratch, "missed_arrivals") < 1.0);
 }
@@ -138,14 +138,14 @@ fn a_frozen_database_is_charged_to_every_update_that_was_due() {
     assert!(service < 0.1, "service time: {service} s");
 }
 
-/// A rate that clients cannot keep: operations that were due and never issued are counted.
+/// Arrivals that clients cannot keep up with and never issue must be counted.
 #[test]
 fn arrivals_that_a_database_client_misses_are_counted() {
     let scratch = Scratch::new();
     let over = DATABASE.replace("1k/s", "20M/s").replace("\"5s\"", "\"1s\"");
     std::fs::write(scratch.path().join("stall.toml"), over).expect("a study");
     expect(&scratch.run("run stall.toml --out run"), 0);
-    // What was due in its second is issued for another one.
+    // Operations scheduled in one second are issued in another.
     let (rate, missed) = (figure(&scratch, "ops_rate"), figure(&scratch, "missed_arrivals"));
     let sum = (2.0 * rate + missed) / 20e6;
     assert!((sum - 1.0).abs() < 0.01 && missed > 10e6, "{rate} done, {missed} missed");
@@ -160,11 +160,11 @@ fn a_frozen_file_system_is_charged_to_every_request_that_was_due() {
     assert_stall_is_charged(&scratch, stalled);
     let rate = figure(&scratch, "iops");
     assert!((990.0..=1001.0).contains(&rate), "{rate} a second, nothing was left out");
-    // All but the 64 that filled the queue were served at once, when they were issued at last.
+    // All but the 64 that filled the queue were served immediately once issued.
     assert!(figure(&scratch, "service_time_p50") < 100_000.0);
 }
 
-/// A resumed run must offer the same load: a share of a rate measured later is another load.
+/// A resumed run must offer the same load, not a share of a newly measured rate.
 #[test]
 fn a_resumed_run_offers_what_it_would_have_offered() {
     let scratch = Scratch::new();
@@ -206,7 +206,7 @@ fn a_share_of_a_rate_that_nobody_reached_fails_its_own_trial() {
     let text = [
         "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"model:hdd-7200\"\n"
             .to_owned(),
-        // Shorter than one seek: no operation ends.
+        // Shorter than one seek: no operation completes.
         block("max", "100us", "queue_depth = 1"),
         block("open", "10ms", "arrivals = \"poisson\"\nrate_of_max = \"50%\"\nqueue_depth = 64"),
         block("after", "10ms", "queue_depth = 2"),

@@ -71,7 +71,7 @@ fn a_result_that_cannot_be_written_is_a_failure() {
         expect(&output, 5);
         assert!(stderr(&output).contains("could not be written"), "{}", stderr(&output));
     }
-    // A reader that goes away wanted no more.
+    // The reader closed the pipe; that is not an error.
     let script = format!(
         "'{0}' figures run --json | head -c 10 >/dev/null; [ ${{PIPESTATUS[0]}} = 0 ] && \
          '{0}' report run -o - | head -c 10 >/dev/null; exit ${{PIPESTATUS[0]}}",
@@ -101,7 +101,7 @@ fn titles_hold_no_control_characters_and_cells_no_formulas() {
         assert!(stderr(&output).contains("control character"), "{}", stderr(&output));
         assert!(!stderr(&output).contains('\u{1b}') && !stderr(&output).contains('\u{9b}'));
     }
-    // In what is refused the offending text is shown, but not sent to the terminal.
+    // Errors show the offending text without control characters.
     let output =
         scratch.crosspoint().args(["plan", "no\u{1b}[31mstudy"]).output().expect("it starts");
     expect(&output, 2);
@@ -210,7 +210,7 @@ fn a_flipped_bit_in_any_file_of_a_run_is_found() {
         fs::write(&file, &whole).expect("written");
     }
     assert_eq!(stdout(&scratch.run("figures run --format csv")), before);
-    // One without checksums, as of the first versions, and with what would steer a terminal in it.
+    // A run of an early version without checksums, with terminal control sequences in it.
     let old = fs::read_to_string(scratch.path().join("run/run.json")).expect("the header");
     fs::write(scratch.path().join("run/run.json"), old.replace(",\n  \"sums\": true", ""))
         .expect("it");
@@ -230,7 +230,7 @@ fn a_flipped_bit_in_any_file_of_a_run_is_found() {
     fs::write(scratch.path().join("run/sums.txt"), list).expect("written");
     fs::remove_file(scratch.path().join("run/study.original.toml")).expect("removed");
     expect(&scratch.run("figures run"), 7);
-    // A run that lost its list of checksums is not one of the versions that had none.
+    // A run that lost its checksum list is not taken for an early version.
     fs::remove_file(scratch.path().join("run/sums.txt")).expect("removed");
     expect(&scratch.run("figures run"), 7);
 }
@@ -249,13 +249,13 @@ fn a_bundle_is_made_again_byte_for_byte_and_a_changed_one_is_found() {
     let output = scratch.run("bundle --check one.tar.gz");
     expect(&output, 0);
     assert!(stdout(&output).contains("regenerate byte for byte"), "{}", stdout(&output));
-    // What is there is not replaced without a word.
+    // An existing file is not replaced without `--force`.
     expect(&scratch.run("bundle run -o one.tar.gz"), 0);
     fs::write(at("mine.tar.gz"), "mine").expect("written");
     expect(&scratch.run("bundle run -o mine.tar.gz"), 5);
     assert_eq!(fs::read_to_string(at("mine.tar.gz")).expect("mine"), "mine");
 
-    // Another number in the report, and all sums right: only making it again finds that.
+    // A changed number in the report with correct checksums: only rendering the report again finds that.
     let unpacked = at("unpacked");
     fs::create_dir(&unpacked).expect("a directory");
     let tar = |words: &[&str]| {
@@ -270,7 +270,7 @@ fn a_bundle_is_made_again_byte_for_byte_and_a_changed_one_is_found() {
     let summed =
         std::process::Command::new("sh").current_dir(&unpacked).args(["-c", sums]).status();
     assert!(summed.is_ok_and(|status| status.success()), "sums");
-    // Plain files alone: a folder of its own is no part of a bundle.
+    // Regular files only: a bundle has no directory entries.
     let packed = "find run -type f | tar -czf ../forged.tar.gz -T -";
     let packed =
         std::process::Command::new("sh").current_dir(&unpacked).args(["-c", packed]).status();

@@ -80,7 +80,7 @@ kind = "power_cut"
 write = 37
 "#;
 
-/// Error handling must be tested on a disk that fails.
+/// Injected faults must occur exactly as planned, so that error handling can be tested on a failing disk.
 #[test]
 fn a_disk_does_what_its_plan_of_faults_says() {
     let test = "a_disk_does_what_its_plan_of_faults_says";
@@ -98,7 +98,7 @@ fn a_disk_does_what_its_plan_of_faults_says() {
     assert_eq!((read(&file, 0), read(&file, 1)), ([0; 4096], [0; 4096]));
     let wrong: u32 = read(&file, 2).iter().map(|byte| (byte ^ 1).count_ones()).sum();
     assert_eq!(wrong, 1, "one bit");
-    // Writes 4 to 20 are flushed, 21 to 36 are not, and the power goes with 37.
+    // Writes 4 to 20 are flushed, 21 to 36 are not; power fails at write 37.
     (10..27).for_each(|block| write(&file, block, 2).expect("written"));
     file.sync_data().expect("flushed");
     (20..36).for_each(|block| write(&file, block, 3).expect("written"));
@@ -136,11 +136,11 @@ fn a_disk_does_what_its_plan_of_faults_says() {
     nothing_left(&scratch);
 }
 
-/// Seeds of power cuts under a drive that ignores flushes.
+/// Number of seeds tried on a drive that ignores flushes.
 const LYING_TRIES: u32 = 12;
 
-/// Whether a message such as `records not as ...: 12, in ...` or `3 of 40 acknowledged rows ...` reports
-/// fewer than all.
+/// Whether a message such as `records not as ...: 12, in ...` or `3 of 40 acknowledged rows ...` reports a
+/// partial loss.
 fn lost_in_part(said: &Value) -> bool {
     let words: Vec<u64> = said
         .as_str()
@@ -165,15 +165,15 @@ fn cut(engine: &str, cuts: u32) {
     assert!(cuts.iter().all(kept), "{document}");
     let unflushed = cuts.iter().filter_map(|cut| cut["unflushed_blocks"].as_u64()).sum::<u64>();
     assert!(unflushed > 0, "nothing was there to be lost: {document}");
-    // Who loses nothing on a drive that lies was not looked at. A database that does not come up again, or is
-    // empty, has lost all, but says nothing of the comparison: then other cuts are tried.
+    // On a drive that drops flushes the check must find losses. If a database does not start or is empty,
+    // everything is lost and nothing is compared; then another seed is tried.
     let compared = |seed: u32| {
         let output = scratch.run(&format!("{lying} --seed {seed} --keep kept"));
         assert!(matches!(output.status.code(), Some(0 | 7 | 10)), "{}", stderr(&output));
         let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         let cuts = document["cuts"].as_array().expect("cuts");
         for cut in cuts {
-            // Of what was lost the drive is there to be looked at, of the others nothing is left.
+            // Drive images of cuts that lost data are kept, the others removed.
             let file = format!("kept/seed-{seed}-cut-{}.img", cut["number"]);
             assert_eq!(scratch.path().join(&file).exists(), cut["found"] != "all", "{file}");
             assert_eq!(cut["kept_drive"]["file"].is_string(), cut["found"] != "all");
@@ -228,7 +228,7 @@ fn a_killed_run_of_power_cuts_is_cleaned() {
     command.args(["power-cuts", "lmdb", "--cuts", "100000"]);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it starts");
-    // After some seconds it says how far it is.
+    // Progress is printed after a few seconds.
     let mut errors = std::io::BufReader::new(child.stderr.take().expect("piped"));
     let mut line = String::new();
     errors.read_line(&mut line).expect("a line");

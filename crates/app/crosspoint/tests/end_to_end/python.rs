@@ -1,4 +1,4 @@
-//! The Python package for notebooks against this program: notebooks must show the report's figures.
+//! The Python package for notebooks: its values must equal the report's.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -28,7 +28,7 @@ fn the_package_reads_figures_series_and_histograms_as_they_are() {
     assert!(stderr(&tests).contains("Ran 7 tests"), "{}", stderr(&tests));
 }
 
-/// A table for other programs must be complete, and not go to a terminal.
+/// An export for other programs must be complete, and binary formats must not go to a terminal.
 #[test]
 fn series_and_histograms_are_written_in_every_form() {
     let scratch = Scratch::new();
@@ -42,7 +42,7 @@ fn series_and_histograms_are_written_in_every_form() {
             let bytes = std::fs::read(scratch.path().join(&file)).expect("the file");
             assert!(bytes.starts_with(begins.as_bytes()), "{file}");
             assert!(bytes.len() > 200, "{file}");
-            // What is there is not written over unless it is asked for.
+            // An existing file is not overwritten without `--force`.
             let again = scratch.run(&format!("figures run --of {of} --format json -o {of}.csv"));
             assert!(!again.status.success(), "{of}");
         }

@@ -17,7 +17,7 @@ fn a_job_in_one_line_is_a_study_that_is_kept() {
         let line = said.lines().find(|line| line.starts_with(kind)).expect("a line a kind");
         assert!(line.contains("/s, ") && line.contains("p99 "), "{line}");
     }
-    // The same as a study gives the same figures.
+    // The equivalent study must give the same figures.
     let printed = scratch.run(&format!("run {words} --print"));
     expect(&printed, 0);
     fs::write(scratch.path().join("job.toml"), stdout(&printed)).expect("a study");

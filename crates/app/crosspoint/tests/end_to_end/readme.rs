@@ -79,7 +79,7 @@ fn run_commands_of(name: &str) -> u32 {
             continue;
         }
         let words = words_of(&command, &place.display().to_string(), &tiny);
-        // Of these the words alone: they continue until they are stopped (`watching` runs them), or take long
+        // For these commands only `--help` is run: they run until stopped (tested in `watching`) or take long
         // (`models` fits a profile, `compare` measures noise).
         let endless = ["--detach", "watch", "serve", "fit", "--noise"];
         if words.split(' ').any(|word| endless.contains(&word)) {
@@ -87,7 +87,8 @@ fn run_commands_of(name: &str) -> u32 {
             expect(&scratch.run(&format!("{verb} --help")), 0);
             continue;
         }
-        // That profile misses bands, which the documents say; what was not repeated is inconclusive.
+        // This profile misses published ranges, as documented; a comparison without repetitions is
+        // inconclusive.
         let code = match words.as_str() {
             "device check intel-p4800x" => 8,
             words if words.starts_with("compare ") => 10,
@@ -125,8 +126,8 @@ fn prepare(scratch: &DiskScratch, text: &str, tiny: &str) {
     }
 }
 
-/// The arguments of a command, with placeholders replaced by this test's paths. The quickstart itself takes a
-/// minute and a half and is run by `make demo`; a published study is shortened.
+/// The arguments of a command, with placeholders replaced by this test's paths. A published study is
+/// shortened; `make demo` runs the quickstart.
 fn words_of(command: &str, place: &str, tiny: &str) -> String {
     let short = "--set experiment.*.interval=10ms --set experiment.*.duration=50ms \
                  --set experiment.*.warm_up=10ms";

@@ -25,7 +25,7 @@ fn the_page_is_small_and_names_no_address() {
     let scratch = Scratch::new();
     let text = std::fs::read_to_string(page(&scratch)).expect("a page");
     assert!(text.len() < 2 << 20, "{} bytes", text.len());
-    // What is saved from the page is an object of its own.
+    // The saved file is an object URL created by the page itself.
     let own = ["createobjecturl(", "revokeobjecturl("];
     let lower = own.iter().fold(text.to_lowercase(), |text, word| text.replace(word, ""));
     for word in ["http:", "https:", "ws:", "wss:", "//cdn", "@import", "url(", "<link", "<iframe"] {
@@ -33,7 +33,7 @@ fn the_page_is_small_and_names_no_address() {
     }
     assert!(lower.contains("default-src 'none'"));
     assert!(!lower.contains(" style=\""), "inline styles would be blocked by our own policy");
-    // The words of the first screen need no script.
+    // The text of the first screen must not depend on scripts.
     let body = text.split("<script").next().expect("a body");
     for words in ["What would my database do", "<svg", "measured", "predicted", "latency_p99"] {
         assert!(body.contains(words), "{words}");
@@ -125,8 +125,8 @@ impl Drop for Browser {
     }
 }
 
-/// Pixels of each canvas, between its axis and the labels on the right, that belong to a line: coloured, or
-/// as dark as ink. None means a blank chart.
+/// Number of pixels of each canvas, between the axis and the labels on the right, that belong to a line
+/// (coloured, or dark). 0 means a blank chart.
 const DRAWN: &str = "
     const ratio = devicePixelRatio || 1;
     const right = innerWidth < 640 ? 92 : 150;
@@ -215,7 +215,7 @@ fn the_page_answers(browser: &Browser) {
     assert_eq!(read[1], json!(2), "one cursor for both pictures");
 
     browser.script("document.getElementById('csv').click()");
-    // The clipboard answers in its own time, or is not lent and a file is saved.
+    // The clipboard is asynchronous; if it is not permitted, a file is saved.
     let copied = (0..100).any(|_| {
         let done = browser.script(
             "return new Promise((done) => setTimeout( \
@@ -241,7 +241,7 @@ fn a_browser_draws_it_quietly_on_every_screen() {
     let url = format!("file://{}", page.display());
     for (width, dark) in [(1400, false), (1400, true), (390, false), (390, true)] {
         let browser = Browser::start(&scratch, (width, 900), dark);
-        // Off the browser's own start page, and what it asked for forgotten.
+        // Leaves the browser's start page and forgets its requests.
         browser.post("url", &json!({"url": "about:blank"}));
         browser.log("performance");
         browser.post("url", &json!({"url": url}));

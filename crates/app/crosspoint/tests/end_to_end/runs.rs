@@ -1,5 +1,4 @@
-//! Whole runs through the program: complete, killed, interrupted, resumed, cleaned; virtual ones are
-//! byte-identical.
+//! Whole runs: complete, killed, interrupted, resumed, cleaned; runs in virtual time are byte-identical.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -56,7 +55,7 @@ fn a_whole_run_leaves_figures_a_report_and_nothing_else() {
             "no {source} figure of {engine}"
         );
     }
-    // A prediction never stands without what it is worth.
+    // A prediction is never shown without its expected error.
     let bare = figures.iter().find(|f| f["source"] == "predicted" && f["validation"].is_null());
     assert!(bare.is_none(), "{bare:?}");
     for format in ["table", "csv"] {
@@ -141,7 +140,7 @@ fn ctrl_c_saves_reports_partial_and_exits_130() {
     assert!(figures.contains("\"partial\": true"));
 }
 
-/// A simulated day takes hours of real time: it must stop at once.
+/// Simulating a day takes hours of real time: Ctrl-C must stop it immediately.
 #[test]
 fn ctrl_c_ends_a_prediction_on_the_way() {
     let scratch = Scratch::new();
@@ -235,7 +234,7 @@ fn value(figures: &serde_json::Value, wanted: &[(&str, &str)]) -> f64 {
 fn every_kind_of_block_workload_runs() {
     let scratch = Scratch::new();
     let output = scratch.run(&format!("run {} --out run", study("everything")));
-    // ACT's verdict is no part of a study's exit code.
+    // A failed ACT verdict does not change a study's exit code.
     expect(&output, 0);
     let said = stderr(&output);
     for note in
@@ -251,7 +250,7 @@ fn every_kind_of_block_workload_runs() {
     // 1000/s for 200 ms, then 3000/s for 200 ms.
     let steps = of("steps", "read", "iops");
     assert!((1_900.0..2_100.0).contains(&steps), "{steps}");
-    // Flushes for each write, whatever the machine gives of either.
+    // Flushes per write; the machine's speed affects both counts.
     let of_log = |op: &str, every: &str| {
         value(
             &figures,
@@ -282,7 +281,7 @@ fn every_kind_of_block_workload_runs() {
     assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
 }
 
-/// A demonstration must not stop because one of four engines is not installed.
+/// The quickstart must run even if one of its four engines is not installed.
 #[test]
 fn what_the_machine_lacks_something_for_is_left_out_where_it_may_be() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! Servers on shared machines: who gets in, whose tables are written to, what is restored, what hangs.
+//! Servers on shared machines: access, ownership of tables, restored settings, hangs.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -55,13 +55,13 @@ fn nobody_else_gets_into_a_private_server_or_at_its_files() {
     let socket = format!("/proc/{server}/cwd/crosspoint.sock");
     let area = scratch.leftovers().into_iter().find(|path| path.is_dir()).expect("a work area");
     let state = scratch.state();
-    // What must not be reached is there, and we reach it.
+    // The protected data must exist, and root must reach it.
     let data = area.join("database/data/ibdata1");
     assert!(crate::support::sh(&format!(
         "head -c 1 {} >/dev/null && test -S {socket}",
         data.display()
     )));
-    // Everything in it, as a user who knows the path.
+    // Attempts by a user who knows the path.
     for script in [
         format!("ls {}", area.display()),
         format!("cat {}/database/data/ibdata1", area.display()),
@@ -102,7 +102,7 @@ fn servers_that_start_at_once_do_not_disturb_each_other() {
     if lacks_a_server("servers that start at once") {
         return;
     }
-    // A server ends with the thread that starts it.
+    // A server ends with the thread that started it.
     let one = || Theirs::start().server.stop().expect("it stops");
     let threads: Vec<_> = (0..6).map(|_| std::thread::spawn(one)).collect();
     for thread in threads {
@@ -122,7 +122,7 @@ fn tables_that_we_did_not_make_are_never_written_to() {
         .expect("a table");
     conn.query_drop("INSERT INTO sbtest1 SELECT seq * 3, 7, 'mine', 'mine' FROM seq_1_to_2000")
         .expect("rows");
-    // They only look as if they belonged to the workload.
+    // Tables whose names only resemble those of the workload.
     for name in ["sbtest0", "sbtest01", "sbtest7", "sbtest1x"] {
         conn.query_drop(format!("CREATE TABLE {name} (id INT)")).expect("a table");
     }
@@ -148,11 +148,11 @@ fn tables_that_we_did_not_make_are_never_written_to() {
     assert!(said.contains("tables that Crosspoint did not make: letters, sbtest0"), "{said}");
     assert!(said.contains("allow_overwrite = \"mine\""), "{said}");
     assert_eq!(sum(), before);
-    // The wrong name gives nothing up.
+    // A wrong name gives up nothing.
     write_study(&scratch, "", &[("e", SHORT, &format!("{keys}allow_overwrite = \"other\"\n"))]);
     expect(&run(&["run", "sql.toml", "--out", "two"]), 3);
     assert_eq!(sum(), before);
-    // Given up by name: the plan says so, and only the workload's tables go.
+    // Given up by name: the plan says so, and only the workload's tables are dropped.
     write_study(&scratch, "", &[("e", SHORT, &format!("{keys}allow_overwrite = \"mine\"\n"))]);
     let output = run(&["plan", "sql.toml"]);
     assert!(stdout(&output).contains("overwrites: tables sbtest1"), "{}", stdout(&output));
@@ -162,7 +162,7 @@ fn tables_that_we_did_not_make_are_never_written_to() {
     for name in ["sbtest0", "sbtest01", "sbtest7", "sbtest1x"] {
         conn.query_drop(format!("DROP TABLE {name}")).expect("it is still there");
     }
-    // A table that a kill left of our question goes; one of the user's with that name stops the run.
+    // A probe table left by a kill is dropped; a user's table of that name stops the run.
     let probe = "CREATE TABLE crosspoint_may_this_user (id INT) COMMENT";
     conn.query_drop(format!("{probe}='made by Crosspoint'")).expect("a table");
     write_study(&scratch, "", &[("e", SHORT, &keys)]);
@@ -174,7 +174,7 @@ fn tables_that_we_did_not_make_are_never_written_to() {
         conn.query_first("SELECT COUNT(*) FROM crosspoint_may_this_user").expect("it is there");
     assert_eq!(kept, Some(1));
     conn.query_drop("DROP TABLE crosspoint_may_this_user").expect("dropped");
-    // From now on they are ours, without another word; but not for another job.
+    // From now on the tables are ours for this job, but not for another one.
     write_study(&scratch, "", &[("e", SHORT, &keys)]);
     expect(&run(&["run", "sql.toml", "--out", "four"]), 0);
     write_study(&scratch, "", &[("e", SHORT, &keys.replace("rows = 2000", "rows = 4000"))]);
@@ -201,13 +201,13 @@ fn what_is_in_the_way_stops_all(theirs: &Theirs, scratch: &Scratch, conn: &mut m
     assert!(!output.status.success(), "{}", stderr(&output));
     assert_eq!(conn.query_first("SELECT COUNT(*) FROM sbtest1").expect("rows"), before);
     conn.query_drop("DROP TABLE guard").expect("dropped");
-    // So does a key among the tables themselves: they would go one by one.
+    // A foreign key between the tables stops the run as well, because they are dropped one at a time.
     conn.query_drop("ALTER TABLE sbtest2 ADD FOREIGN KEY (id) REFERENCES sbtest1 (id)")
         .expect("a key");
     let output = run(&["run", "sql.toml", "--out", "six-b"]);
     assert!(!output.status.success(), "{}", stderr(&output));
     assert_eq!(conn.query_first("SELECT COUNT(*) FROM sbtest1").expect("rows"), before);
-    // A foreign mark is another user's table.
+    // A table with another program's mark belongs to another user.
     conn.query_drop("CREATE DATABASE other").expect("a database");
     conn.query_drop("GRANT ALL ON other.* TO rich").expect("rights");
     conn.query_drop("CREATE TABLE other.crosspoint_mark (identity INT)").expect("a table");
@@ -278,13 +278,13 @@ fn what_a_study_changes_on_a_users_server_is_set_back() {
         assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
         child.wait().expect("it ends");
         if kill {
-            // The next run would measure what the killed one has set.
+            // The next run must not measure with the settings of the killed run.
             let mut next = scratch.crosspoint();
             next.args(["run", "sql.toml", "--progress", "none", "--out", "next"]);
             let output = next.env("CROSSPOINT_SQL_PASSWORD", PASSWORD).output().expect("it");
             expect(&output, 5);
             assert!(stderr(&output).contains("crosspoint clean"), "{}", stderr(&output));
-            // Without the password it stays noted; with it, it is set back.
+            // Without the password the setting stays in the journal; with it, it is restored.
             expect(&scratch.run("clean"), 5);
             let mut clean = scratch.crosspoint();
             let output =
@@ -297,9 +297,9 @@ fn what_a_study_changes_on_a_users_server_is_set_back() {
     theirs.server.stop().expect("it stops");
 }
 
-/// Nothing may start without the required permission.
+/// Without the required privilege nothing may be changed.
 fn what_rises_with_another_is_set_back(theirs: &Theirs, scratch: &Scratch, conn: &mut mysql::Conn) {
-    // Without the right nothing begins, and nothing is noted that nobody could set back.
+    // Without the privilege nothing is changed and no journal entry is written that could not be undone.
     let change = "change = [{ at = \"100ms\", set = \"innodb_io_capacity=99999\" }]\n";
     let keys = theirs.keys("rich", "mine") + change;
     write_study(scratch, "", &[("e", SHORT, &keys)]);
@@ -312,13 +312,13 @@ fn what_rises_with_another_is_set_back(theirs: &Theirs, scratch: &Scratch, conn:
     conn.query_drop("GRANT ALL ON *.* TO rich").expect("rights");
     let ask = "SELECT @@GLOBAL.innodb_io_capacity, @@GLOBAL.innodb_io_capacity_max";
     let capacity: Option<(u64, u64)> = conn.query_first(ask).expect("it");
-    // A variable that rises with it is set back as well.
+    // A variable that the server raises along with it is restored as well.
     let mut command = scratch.crosspoint();
     command.args(["run", "sql.toml", "--out", "with"]);
     let output = command.env("CROSSPOINT_SQL_PASSWORD", PASSWORD).output().expect("it starts");
     expect(&output, 0);
     assert_eq!(conn.query_first(ask).expect("it"), capacity);
-    // And one that falls, under whatever spelling.
+    // Also one that the server lowers along with it, in any spelling.
     let change = "change = [{ at = \"100ms\", set = \"INNODB_IO_CAPACITY_MAX=100\" }]\n";
     write_study(scratch, "", &[("e", SHORT, &(theirs.keys("rich", "mine") + change))]);
     let mut command = scratch.crosspoint();

@@ -16,7 +16,7 @@ use crate::support::{Scratch, expect, finish, is_root, skip, start_and_wait, std
 use engine_mysql::Reach;
 use serde_json::Value;
 
-/// Results of a SQL study: rates, classes, counters, settings; and the second trial reuses the tables of the
+/// Results of a SQL study: rates, classes, counters, settings; the second trial reuses the tables of the
 /// first.
 #[test]
 fn transactions_are_measured_by_statement_on_a_server_of_our_own() {
@@ -180,7 +180,8 @@ fn a_wrong_setting_is_told_in_the_servers_words() {
     refused(&scratch, 6, &["unknown variable", "innodb_no_such_thing"]);
 }
 
-/// A user's server is used as it is; the error says what is missing, and never shows a password.
+/// A user's server needs only the documented privileges; errors name the missing one and never show a
+/// password.
 #[test]
 fn a_server_of_the_users_is_used_with_its_rights_and_no_password_is_kept() {
     if lacks_a_server("a server supplied by the user") {
@@ -229,7 +230,7 @@ fn a_server_of_the_users_is_used_with_its_rights_and_no_password_is_kept() {
         let found = bytes.windows(PASSWORD.len()).any(|part| part == PASSWORD.as_bytes());
         assert!(!found, "the password is in {}", file.display());
     }
-    // One in the study is refused, and not repeated.
+    // A password in the study is refused and not echoed.
     let with = theirs.keys("rich:secret-in-study", "mine");
     write_study(&scratch, "", &[("e", SHORT, &with)]);
     let output = scratch.run("run sql.toml --out other");
@@ -288,7 +289,7 @@ fn sqlite_does_the_same_transactions() {
     nothing_left(&scratch);
 }
 
-/// Two servers at once, each on its own stack, until both are done.
+/// Two servers run at once, each on its own stack, until both have finished.
 #[test]
 fn a_race_is_run_at_once_and_timed() {
     if lacks_a_server("a race") {
@@ -311,7 +312,7 @@ fn a_race_is_run_at_once_and_timed() {
         .filter_map(|f| f["value"].as_f64())
         .collect();
     assert!(ratios.len() == 2 && ratios.iter().any(|ratio| (ratio - 1.0).abs() < 1e-9));
-    // As after a kill between the records of the racers: the other one runs alone, and that is no race.
+    // As after a kill between the records of the racers: the other one runs alone, which is not a race.
     let trials = std::fs::read_dir(scratch.path().join("run/trials")).expect("trials");
     let second = trials.flatten().find(|one| one.file_name().to_string_lossy().starts_with("0002"));
     std::fs::remove_dir_all(second.expect("the second racer").path()).expect("removed");

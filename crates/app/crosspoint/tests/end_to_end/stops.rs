@@ -11,7 +11,7 @@ use crate::support::{
     DiskScratch, Scratch, expect, finish, has, is_root, sh, skip, start_and_wait, stderr, stdout,
 };
 
-/// A study of one database on `stack`; `times` are those of the experiment.
+/// A study of one database on `stack`; `times` are the durations of the experiment.
 fn write_study(scratch: &Scratch, stack: &str, times: &str, keys: &str) {
     let text = format!(
         "schema = 1\nname = \"db\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n{stack}[[experiment]]\n\
@@ -24,7 +24,7 @@ fn write_study(scratch: &Scratch, stack: &str, times: &str, keys: &str) {
 const LONG: &str = "warm_up = \"0s\"\nmeasure = \"60s\"\ninterval = \"100ms\"\n";
 
 fn signal(process: u32, signal: i32) {
-    // SAFETY: a signal to a child of this test, or of that, which has not been waited for.
+    // SAFETY: signals a descendant of this test that has not been waited for.
     assert_eq!(unsafe { libc::kill(process as i32, signal) }, 0);
 }
 
@@ -76,7 +76,7 @@ fn a_second_ctrl_c_records_no_failed_trial() {
     }
     let scratch = Scratch::new();
     for attempt in 0..5 {
-        // Its file system is taken away under the engine, and the engine is ended.
+        // Its file system is unmounted under the engine, and the engine is killed.
         write_study(&scratch, "file_system = \"ext4\"\nsize = \"64MiB\"\n", LONG, "");
         let out = format!("run-{attempt}");
         let (child, errors) = start_and_wait(&scratch, &["run", "db.toml", "--out", &out]);
@@ -93,7 +93,7 @@ fn a_second_ctrl_c_records_no_failed_trial() {
     }
 }
 
-/// The server of an attached drive ends with the run, while clients still have the drive open: its mount must
+/// The server of an attached drive ends with the run while clients still have the drive open: its mount must
 /// not stay.
 #[test]
 fn a_second_ctrl_c_leaves_no_drive_mounted() {
@@ -107,7 +107,7 @@ fn a_second_ctrl_c_leaves_no_drive_mounted() {
                 [experiment.block]\nqueue_depth = 8\n";
     fs::write(scratch.path().join("s.toml"), text).expect("a study");
     for attempt in 0..4 {
-        // Also where the program gives the folder its name.
+        // Also if the program chooses the folder name.
         let named = format!("run-{attempt}");
         let (words, out) = match attempt {
             0 => (vec!["run", "s.toml"], "runs/s-"),
@@ -180,7 +180,7 @@ fn the_same_process_number_in_another_container_is_another_run() {
     assert!(areas.iter().all(|path| path.exists()), "the living are spared");
     one.kill().expect("killed");
     one.wait().expect("it ended");
-    // The program in the first container is gone with it; the second continues.
+    // The program in the first container is gone with it; the second one continues.
     let began = Instant::now();
     while areas.iter().any(|path| path.exists()) {
         let cleaned = container("clean").output().expect("it starts");
@@ -197,7 +197,8 @@ fn the_same_process_number_in_another_container_is_another_run() {
     }
 }
 
-/// `clean` must say what holds a mount, wait for what goes, and end what it started.
+/// `clean` must name the process that holds a mount, wait for one that exits, and end servers that it
+/// started.
 #[test]
 fn clean_waits_for_a_busy_mount_and_says_what_holds_it() {
     let test = "a busy mount";
@@ -212,7 +213,7 @@ fn clean_waits_for_a_busy_mount_and_says_what_holds_it() {
     let place =
         mounts.lines().filter_map(|line| line.split(' ').nth(1)).find(|p| p.starts_with(&here));
     let place = PathBuf::from(place.expect("a mount"));
-    // A process has its working directory there.
+    // A process with its working directory on the mount.
     let mut holder = Command::new("sleep")
         .arg("600")
         .current_dir(&place)
@@ -229,7 +230,7 @@ fn clean_waits_for_a_busy_mount_and_says_what_holds_it() {
         "{said}"
     );
     assert!(holder.try_wait().expect("a state").is_none(), "a process of the user's is not ended");
-    // One that goes while `clean` waits is waited for.
+    // `clean` waits for a holder that exits.
     let mut clean = scratch.crosspoint();
     let mut clean =
         clean.arg("clean").stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it");
@@ -241,7 +242,7 @@ fn clean_waits_for_a_busy_mount_and_says_what_holds_it() {
     assert!(!fs::read_to_string("/proc/self/mounts").expect("mounts").contains(&here));
 }
 
-/// Root must not follow another user's changes of a results or test directory to overwrite or empty it.
+/// Root must not follow another user's changes to a results or test directory and overwrite or empty it.
 #[test]
 fn folders_in_which_others_can_exchange_things_are_not_used() {
     let test = "folders of others";
@@ -285,7 +286,7 @@ fn what_is_no_file_in_a_run_is_damage() {
         let (path, aside) = (scratch.path().join("run").join(name), scratch.path().join("aside"));
         fs::rename(&path, &aside).expect("moved");
         assert!(sh(&format!("mkfifo {}", path.display())));
-        // A lock cannot be opened; everything else is not what was written.
+        // A lock file cannot be opened; any other file is reported as not ours.
         let (words, code) =
             if name == ".lock" { ("run --resume run", 5) } else { ("figures run", 7) };
         expect(&scratch.run(words), code);
@@ -336,7 +337,7 @@ fn what_a_journal_leads_to_outside_our_areas_is_left_alone() {
     for name in ["device", "device-lock", "precious/data"] {
         fs::write(scratch.path().join(name), b"the user's").expect("a file");
     }
-    // As any version would read them; the process is long gone.
+    // A journal that any version can read, of a process that no longer exists.
     let journal = format!(
         "{{\"undo\":\"remove_tree\",\"path\":\"{here}/.crosspoint-work-1-d/../precious\"}}\n\
          {{\"undo\":\"remove_lock\",\"device\":\"{here}/device\"}}\n"

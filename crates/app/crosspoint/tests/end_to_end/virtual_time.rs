@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::{Scratch, expect, has, has_rocksdb, is_root, sh, skip, stderr, stdout};
 
-/// Debian's own: a version manager's would be a shell script around it.
+/// Debian's own: that of a version manager would be a shell script.
 const PYTHON: &str = "/usr/bin/python3";
 
 fn exec(scratch: &Scratch, options: &str, script: &str) -> Output {
@@ -26,7 +26,7 @@ fn is_missing() -> bool {
     missing
 }
 
-/// The number before a word of the summary.
+/// The number before `word` in the summary.
 fn count(summary: &str, word: &str) -> f64 {
     let before = summary.split(word).next().expect("a text").trim_end();
     let before =
@@ -52,7 +52,7 @@ fn idle_time_is_skipped() {
     assert!(stderr(&output).contains("sleep"), "{}", stderr(&output));
 }
 
-/// A rate on a modelled drive is wrong if requests are lost, or served by this machine's cache.
+/// A rate on a modelled drive is wrong if requests are lost or served by this machine's cache.
 #[test]
 fn each_request_takes_the_models_time() {
     if is_missing() {
@@ -72,13 +72,13 @@ fn each_request_takes_the_models_time() {
         let output = exec(&scratch, &format!("--on {model} --cores 2"), script);
         expect(&output, 0);
         let summary = stderr(&output);
-        // The first flush commits the file's size, and the journal's block is forced to the medium.
+        // The first flush commits the file size, and the journal block is flushed.
         assert_eq!(count(&summary, "flushes"), 101.0, "{summary}");
         assert_eq!(count(&summary, "hits"), 200.0, "{summary}");
         assert!(summary.contains("time of 5 threads"), "{summary}");
         stdout(&output).trim().parse::<f64>().expect("seconds") / 100.0
     });
-    // Published write latencies: about 10 us, and with the flush of a SATA drive some tens.
+    // Published write latencies: about 10 us, and some tens of us with the flush of a SATA drive.
     assert!((5e-6..100e-6).contains(&times[0]), "{times:?}");
     assert!(times[1] > times[0] * 2.0, "{times:?}");
 }
@@ -103,7 +103,7 @@ fn a_database_commits_on_the_modelled_drive() {
     assert!((100.0..120.0).contains(&flushes), "{}", stderr(&output));
 }
 
-/// What has no simulated time must be named, not measured wrong, and never hang.
+/// A call that is not simulated must be named; it must neither give wrong numbers nor hang.
 #[test]
 fn what_is_not_simulated_is_named() {
     if is_missing() {
@@ -148,7 +148,7 @@ fn what_is_not_simulated_is_named() {
     }
 }
 
-/// A program that waits for input must not stop the others, nor be taken for one that hangs.
+/// A program that waits for input must neither stop the others nor be reported as a deadlock.
 #[test]
 fn input_is_waited_for_outside_of_the_simulation() {
     if is_missing() {
@@ -190,7 +190,7 @@ fn a_killed_simulation_takes_its_program_along() {
     reader.read_line(&mut line).expect("its number");
     simulation.kill().expect("killed");
     simulation.wait().expect("reaped");
-    // The pipe is closed by the end of its last writer.
+    // The pipe is closed when its last writer exits.
     let mut rest = String::new();
     reader.read_to_string(&mut rest).expect("the end");
     // Files are closed before a process is gone.
@@ -203,7 +203,7 @@ fn a_killed_simulation_takes_its_program_along() {
     }
 }
 
-/// A place that everybody can reach, with programs that everybody can run.
+/// A directory that every user can reach, with programs that every user can run.
 fn public_place() -> tempfile::TempDir {
     let place = tempfile::tempdir_in("/var/tmp").expect("a directory");
     let program = Path::new(env!("CARGO_BIN_EXE_crosspoint"));
@@ -215,8 +215,8 @@ fn public_place() -> tempfile::TempDir {
     place
 }
 
-/// Durable updates of every embedded engine on a volume and on an Optane drive, as a user without privileges:
-/// a figure is wrong if a flush is lost, and useless if it needs root.
+/// Durable updates of every embedded engine on a volume and on an Optane drive, as an unprivileged user: a
+/// lost flush would make the rates wrong.
 #[test]
 fn a_study_runs_databases_on_models_without_root() {
     if is_missing() {
@@ -278,7 +278,7 @@ fn a_study_runs_databases_on_models_without_root() {
     for folder in std::fs::read_dir(place.path().join("run/trials")).expect("trials").flatten() {
         let text = std::fs::read_to_string(folder.path().join("trial.json")).expect("a trial");
         let trial: Value = serde_json::from_str(&text).expect("JSON");
-        // LMDB flushes its data and its meta page; the others their log, and once or twice a new file.
+        // LMDB flushes its data and its meta page; the others flush their log, and once or twice a new file.
         let allowed = match (trial["experiment"].as_str(), trial["engine"].as_str()) {
             (Some("reads"), _) => 0..=0,
             (_, Some("lmdb")) => 400..=400,

@@ -10,7 +10,7 @@ use crate::support::{Scratch, expect, stderr, stdout};
 /// Long enough to be watched on a busy machine.
 const LONG: &str = "run block --rw randread --size 16m --runtime 600 . --out runs/long --detach";
 
-/// Ends the detached run as a user does, and waits for it by watching.
+/// Stops the detached run as a user would, and waits for it with `watch`.
 fn stopped(scratch: &Scratch, process: &str) {
     let status = std::process::Command::new("kill").args(["-INT", process]).status();
     assert!(status.expect("kill starts").success());
@@ -30,7 +30,7 @@ fn a_detached_run_goes_on_is_watched_and_keeps_what_it_has_when_it_is_stopped() 
     let started = scratch.run(LONG);
     expect(&started, 0);
     assert!(stdout(&started).contains("watch: crosspoint watch runs/long"), "{}", stdout(&started));
-    // Without a terminal a line a second; this one leaves after the second.
+    // Without a terminal it prints one line per second; the reader leaves after the second line.
     let mut child =
         scratch.crosspoint().arg("watch").stdout(Stdio::piped()).spawn().expect("starts");
     let mut lines = BufReader::new(child.stdout.take().expect("its lines")).lines();
@@ -40,7 +40,7 @@ fn a_detached_run_goes_on_is_watched_and_keeps_what_it_has_when_it_is_stopped() 
     }
     child.kill().expect("it is left");
     child.wait().expect("it ends");
-    // Another one there says what is wrong, and not that the first is its own.
+    // A second run in the same folder must report the first one, not take its progress for its own.
     let second = scratch.run(LONG);
     expect(&second, 2);
     assert!(stderr(&second).contains("exists already"), "{}", stderr(&second));
@@ -65,7 +65,7 @@ fn what_is_wrong_is_said_before_anything_goes_on_in_the_background() {
     }
     expect(&scratch.run("run --resume nosuch/run --detach"), 2);
     assert!(!scratch.path().join("nosuch").exists(), "nothing is left of a mistake");
-    // A file next to the folder that is the user's own stays.
+    // An unrelated file next to the run folder must stay.
     std::fs::create_dir(scratch.path().join("runs")).expect("a folder");
     std::fs::write(scratch.path().join("runs/a.log"), "mine").expect("written");
     let model = "run block --runtime 1 model:intel-p4800x --out runs/a --detach";
@@ -89,7 +89,7 @@ impl Serving {
         Self(child, address.trim().to_owned())
     }
 
-    /// Status and body; with the cookie from the address.
+    /// Status and body; the token from the address is sent as a cookie.
     fn get(&self, path: &str, token: bool) -> (u16, String) {
         let (base, value) = self.1.split_once("/?token=").expect("an address with a token");
         let port = base.rsplit(':').next().expect("a port");

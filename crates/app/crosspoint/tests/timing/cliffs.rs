@@ -1,9 +1,9 @@
-//! A cliff that was planted in a real MariaDB: found where it is, and given to what was planted.
+//! A performance drop planted in a real MariaDB must be found at its time and attributed to its cause.
 
 use crate::support::{Scratch, expect, has, is_root, skip, stdout};
 use serde_json::Value;
 
-/// Misses cost a device that is held to 400 reads per second, so the fall is far beyond any noise, also on
+/// The device is limited to 400 reads per second, so cache misses cause a drop far beyond any noise, also on
 /// a busy machine; the warm-up is long enough to read every page at that rate.
 const STUDY: &str = "schema = 1\nname = \"cliff\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
     file_system = \"ext4\"\nsize = \"512MiB\"\nlimit = { reads = \"400/s\" }\n\
@@ -31,14 +31,14 @@ fn a_buffer_pool_that_is_made_smaller_is_found_and_named() {
     let section = page.split("id=\"cliffs\"").nth(1).expect("cliffs");
     let section = section.split("</section>").next().expect("its end");
     assert!(section.contains("the buffer pool was made smaller"), "{section}");
-    // Within a second of where it was planted.
+    // Within a second of the planted time.
     let cells = section.split("<td class=\"number\">");
     let mut times = cells.filter_map(|cell| cell.split("</td>").next()?.parse::<f64>().ok());
     assert!(times.any(|at| (14.0..=16.0).contains(&at)), "{section}");
     assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
 }
 
-/// MariaDB gives up making its pool smaller while too many pages are in use, and the trial notes that it did;
+/// MariaDB abandons shrinking its buffer pool while too many pages are in use, and the trial notes that;
 /// nothing was planted then. Returns the notes.
 fn run_until_the_server_accepts(scratch: &Scratch) -> String {
     let mut notes = String::new();

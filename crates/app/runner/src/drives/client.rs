@@ -15,11 +15,11 @@ use super::{CutPlan, DRIVE_VERB, DriveSpec, NotServed, Request, Response, receiv
 use crate::RunnerError;
 use crate::attached::{Disk, all};
 
-/// Time for an answer to a question.
+/// Time limit for a response.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Time to create, copy or end a drive, whose disk may be shared.
+/// Time limit for creating, copying or ending a drive, whose disk may be shared.
 const WORK_MAX: Duration = Duration::from_secs(600);
-/// Time to end in.
+/// Time limit for ending.
 const END_MAX: Duration = Duration::from_secs(20);
 
 /// The server process of a drive; dropping it removes the drive.
@@ -64,7 +64,7 @@ impl DriveProcess {
             command.arg(DRIVE_VERB).stdin(Stdio::piped()).stdout(Stdio::piped());
             // A reader of our stderr must not wait for the drive to end.
             command.stderr(Stdio::null());
-            // Ctrl-C is for the parent: the drive goes after its users.
+            // Ctrl-C is for the parent only: the drive ends after its users.
             command.process_group(0);
             if let Some(mark) = mark {
                 mark.put_on(&mut command);
@@ -148,7 +148,7 @@ impl DriveProcess {
         self.done(&Request::Stage(staging), ANSWER_MAX)
     }
 
-    /// Starts a fault plan; without one there are no faults, and power is restored.
+    /// Starts a fault plan; without one faults end and power is restored.
     pub(crate) fn begin_faults(&self, plan: Option<CutPlan>) -> Result<(), StackError> {
         self.done(&Request::Begin(plan), ANSWER_MAX)
     }
@@ -197,14 +197,14 @@ impl Drop for DriveProcess {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
-        // A stopped server, or one whose drive is held, is killed: its clients get errors, and nothing waits
-        // for it.
+        // A stopped server, or one whose drive is in use, is killed: its clients get errors, and nothing
+        // waits for it.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // The loop device first: once unmounted, its backing file is unknown.
+        // The loop device first: after unmounting, its backing file is unknown.
         let backing = self.disk.block.is_some().then_some(self.disk.file.as_path());
         let _ = release(self.disk.file.parent().unwrap_or(Path::new("/")), backing);
-        // Its registry entry goes, too.
+        // Its registry entry is removed as well.
         let _ = state_directory().map(|state| all(&state));
     }
 }

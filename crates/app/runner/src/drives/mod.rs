@@ -28,7 +28,7 @@ pub use server::{serve_attached, serve_drive};
 /// The hidden verb that serves a drive.
 pub const DRIVE_VERB: &str = "serve-drive";
 
-/// Messages of the other side, one a line; the channel closes at the end of the input.
+/// Messages from the peer, one per line; the channel closes at the end of the input.
 fn receive<T: DeserializeOwned + Send + 'static>(
     from: impl Read + Send + 'static,
 ) -> Receiver<std::io::Result<T>> {
@@ -67,21 +67,21 @@ pub struct DriveSpec {
     pub store: Option<PathBuf>,
     /// Directory below which the disk appears.
     pub at: PathBuf,
-    /// Times slower than the model.
+    /// Time scale: this many times slower than the model.
     pub scale: u32,
-    /// Waits shorter than this are polled; none: as long as sleeps overshoot on this machine.
+    /// Waits shorter than this are polled; `None`: the sleep overshoot measured on this machine.
     pub spin: Option<Nanos>,
-    /// Path latency that the model leaves to its clients; none: that of synchronous I/O on this host.
+    /// Path latency that the model leaves to its clients; `None`: that of synchronous I/O on this host.
     pub path: Option<Nanos>,
     /// Transport; none: the fastest that works.
     pub transport: Option<String>,
-    /// Make a block device of it as well.
+    /// Also create a block device.
     pub block: bool,
-    /// Preload: no modelled latency and no faults until that ends.
+    /// No modelled latency and no faults until staging ends.
     pub staged: bool,
     /// Text of a fault plan.
     pub faults: Option<String>,
-    /// The run that the drive belongs to; none: a user's.
+    /// The run that owns the drive; `None` for a user's.
     pub owner: Option<u32>,
 }
 
@@ -107,13 +107,12 @@ impl DriveSpec {
         }
     }
 
-    /// The fault plan.
     fn fault_plan(&self) -> Result<Option<FaultPlan>, FaultPlanError> {
         self.faults.as_deref().map(FaultPlan::parse).transpose()
     }
 }
 
-/// When the power fails, and how honest the drive is.
+/// When the power fails, and whether the drive honours flushes.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct CutPlan {
     pub seed: u64,
@@ -134,19 +133,19 @@ impl CutPlan {
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
-    /// First.
+    /// The first message.
     Serve(Box<DriveSpec>),
     /// Resets the delivered times.
     ResetCounts,
     GetServed,
     /// Begins or ends the preload.
     Stage(bool),
-    /// Faults from now on; none: the power is back.
+    /// Starts fault injection; `None` restores power.
     Begin(Option<CutPlan>),
     CutPower,
     GetPowerCut,
     CopyTo(PathBuf),
-    /// Last: refused while the drive is in use.
+    /// The last message; refused while the drive is in use.
     End,
 }
 
@@ -180,7 +179,7 @@ pub fn check_faults(stack: &Stack) -> Result<(), RunnerError> {
     parsed.map(|_| ()).map_err(|error| RunnerError::Faults {
         of: format!("stack `{}`", stack.name),
         reason: match error {
-            // Its place is not that in the study.
+            // Line numbers refer to an extract, not to the study, and are dropped.
             FaultPlanError::Syntax(error) => error.message().to_owned(),
             error => error.to_string(),
         },

@@ -26,14 +26,14 @@ use crate::attached::{Disk, DiskEntry};
 const TELL: Duration = Duration::from_millis(100);
 /// Characters kept of the list of users.
 const USERS_MAX: usize = 1000;
-/// Time after which an open drive counts as used.
+/// An open shorter than this does not count as use.
 const PASSING_BY: Duration = Duration::from_secs(1);
-/// The same for a drive of a run, whose users have ended and unmount in their own time.
+/// The same limit for a drive of a run, whose users unmount it when they end.
 const RUN_ENDS: Duration = Duration::from_secs(10);
 
 /// Requests by signals.
 struct Asked {
-    /// Detach. A second signal must not take a drive from its users.
+    /// Detach. A second signal must not detach a drive in use.
     stop: Arc<AtomicBool>,
     /// Begin or end the preload of a user's drive.
     stage: Arc<AtomicBool>,
@@ -61,8 +61,8 @@ struct Serving {
     told: Instant,
 }
 
-/// Serves a drive in this process until a signal detaches it or it is unmounted; `ready` receives the drive
-/// once it exists, `stays` the reason why it was not detached. Returns its final state.
+/// Serves a drive in this process until a signal detaches it or it is unmounted; calls `ready` once the drive
+/// exists and `stays` with the reason whenever a detach is refused. Returns its final state.
 ///
 /// # Errors
 /// As [`super::DriveProcess::start`].
@@ -95,7 +95,7 @@ pub fn serve_attached(
 /// A user's drive stays when that process has ended, and is detached by a signal.
 ///
 /// # Errors
-/// If standard input holds an invalid request, or the answers are not read.
+/// Standard input holds an invalid request, or stdout is closed.
 pub fn serve_drive() -> std::io::Result<()> {
     let requests = receive(std::io::stdin());
     let Request::Serve(spec) = requests.recv().map_err(std::io::Error::other)?? else {
@@ -180,7 +180,7 @@ impl Serving {
         let store = store(spec)?;
         let condition = crate::condition_of(spec.condition);
         let device = Model::new(&profile, condition, Seed(spec.seed));
-        // Remains of a failure would block another size.
+        // Files left by a failure would prevent another size.
         let made = make(&journal, spec, (device, store)).inspect_err(|_| {
             let _ = fresh.map(std::fs::remove_file);
         });
@@ -235,7 +235,7 @@ impl Serving {
         }
     }
 
-    /// Writes the state down, from time to time.
+    /// Updates the registry entry periodically.
     fn tell(&mut self) {
         if self.told.elapsed() >= TELL {
             self.write_down();
@@ -246,7 +246,7 @@ impl Serving {
         self.told = Instant::now();
         self.disk.served = self.attached.served();
         self.disk.powerless = self.attached.power_cut().is_some();
-        // The next update comes soon.
+        // The next update follows soon.
         let _ = self.entry.tell(&self.disk);
     }
 
@@ -290,7 +290,7 @@ fn let_go(disk: &mut Disk) -> Result<(), String> {
     })
 }
 
-/// Where the data is kept.
+/// Location of the data.
 fn store(spec: &DriveSpec) -> Result<Store, RunnerError> {
     let Some(path) = &spec.store else {
         let made = Store::in_memory(spec.size);
@@ -334,13 +334,13 @@ fn make(
             AttachError::Io(..) => refused(&device, reason, "crosspoint doctor"),
             AttachError::TooFast { scale, .. } => {
                 let next = format!("--scale {scale}");
-                // Emulation overhead varies: twice the present value.
+                // Emulation overhead varies: suggest twice the current scale.
                 let scale = Some(scale.saturating_mul(2));
                 RunnerError::NotAttached { device, reason, next, scale }
             }
         }
     };
-    // Killed in the middle of it, it stays allowed until `clean`.
+    // If killed in between, it stays permitted until `clean`.
     let meanwhile = Journal::new(&state_directory()?, engines::restore);
     if attach::changes_host(spec.transport.as_deref()) {
         meanwhile.note(Undo::ForbidRings)?;

@@ -38,9 +38,9 @@ pub(super) enum Step {
     NotAttached,
     /// Finds data that was never written.
     WrongData,
-    /// The user stops the run during it; then this outcome.
+    /// The user stops the run during the trial; then this outcome.
     Stop(Box<Step>),
-    /// Everything is undone under it; then this outcome.
+    /// Everything is undone under the trial; then this outcome.
     Abort(Box<Step>),
     /// Ends together with all others of its race, each by the script.
     Race,
@@ -144,7 +144,7 @@ impl Scenario {
             abort: &self.abort,
             give_up: |_, reason| panic!("given up: {reason}"),
         };
-        // The executor is moved into the run; what it saw is not.
+        // The executor is moved into the run; the log is not.
         let log = Rc::<RefCell<Log>>::default();
         let mock = Mock { scenario: self, script, log: Rc::clone(&log) };
         let mut events = Vec::new();

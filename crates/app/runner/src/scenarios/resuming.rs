@@ -24,7 +24,7 @@ fn only_missing_trials_run() {
     assert_eq!(came.end.unwrap().ran, 1);
 }
 
-/// Runs of an earlier version with such values must not end in gigabytes of buffers.
+/// Runs of an earlier version with values that are rejected today must not allocate gigabytes of buffers.
 #[test]
 fn a_run_with_a_job_that_is_refused_today_is_read_and_not_continued() {
     let scenario = interrupted();

@@ -12,7 +12,7 @@ use crate::store::Store;
 /// Decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Nothing, not even an answer.
+    /// No answer.
     Silent,
     /// Answer now: with an error, or with the prepared answer.
     Now(Option<i32>),
@@ -37,7 +37,7 @@ pub(crate) fn decide(
             let length = u64::from(length).min(size.saturating_sub(offset)) as u32;
             return timed(Operation::Read, (offset, length));
         }
-        // A write beyond the end would take the model's time for nothing.
+        // A write beyond the end would take the model's time without an effect.
         FuseOperation::Write { offset, data }
             if offset.checked_add(data.len() as u64).is_none_or(|end| end > size) =>
         {
@@ -52,7 +52,7 @@ pub(crate) fn decide(
         FuseOperation::Discard { offset, length } => {
             return timed(Operation::Discard, (offset, part_of(store, offset, length)));
         }
-        // The agreement from the start stands.
+        // The negotiation at mount time stands.
         FuseOperation::Init { .. } => error = Some(Errno::IO),
         FuseOperation::Lookup { name, .. } if request.node == ROOT && name == NAME.as_bytes() => {
             answer.entry(of(FILE));
@@ -89,7 +89,7 @@ pub(crate) const fn change<'a>(asked: &FuseOperation<'a>) -> Change<'a> {
     }
 }
 
-/// The part of a range within the disk, at most 1 GiB, that the model gets.
+/// Bytes of a range within the disk, at most 1 GiB, that are submitted to the model.
 fn part_of(store: &Store, offset: u64, length: u64) -> u32 {
     length.min(store.size().get().saturating_sub(offset)).min(1 << 30) as u32
 }

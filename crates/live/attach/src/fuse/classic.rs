@@ -1,9 +1,8 @@
 //! The classic transport through `/dev/fuse`: one thread, woken by requests and by time.
 //!
-//! It sleeps until shortly before something is due or a request arrives, and polls for the last instants.
-//! Data is written while the model times a write and read when a read is answered, so an answer never shows
-//! less than what was acknowledged. Invariants: each request is answered once; nothing is allocated after
-//! warm-up.
+//! It sleeps until shortly before something is due or a request arrives, and then polls. Data is written
+//! while the model times a write and read when a read is answered, so an answer never misses acknowledged
+//! data. Invariants: each request is answered once; nothing is allocated after warm-up.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -23,7 +22,7 @@ use crate::timed::{LOOK, ServedDisk, Serving, Turn, UnderWay};
 
 /// Requests taken before due completions are checked again.
 const BATCH: usize = 32;
-/// With no more requests under way than this, it is served where the client runs.
+/// Up to this number of requests in flight, they are served on the client's CPU.
 const FEW: usize = 2;
 
 pub(crate) struct ClassicServer {
@@ -43,7 +42,7 @@ pub(crate) struct ClassicServer {
 }
 
 impl ClassicServer {
-    /// Of the calling thread.
+    /// Serves in the calling thread.
     pub fn new(fuse: OwnedFd, disk: Arc<ServedDisk>, owner: (u32, u32)) -> Self {
         let serving = disk.state.enter();
         let turn = Turn::new(disk.pace.spin);
@@ -156,7 +155,7 @@ impl ClassicServer {
         for slot in &due {
             self.under_way -= 1;
             self.conclude(slot)?;
-            // Each is written by itself, and its client continues before the next.
+            // Written one at a time, so that each client continues before the next answer.
             self.disk.note(&self.serving, std::slice::from_ref(slot));
         }
         due.clear();

@@ -1,9 +1,9 @@
 //! Serving on the client's CPU: a wake-up there takes a microsecond or two, one across CPUs ten times that,
-//! and more if the other CPU is idle. With many requests in flight no client waits for one of them, and two
+//! and more if the other CPU is idle. With many requests in flight no client waits for a single one, and two
 //! CPUs do more than one.
 //!
-//! Invariants: nothing is allocated per client; checked rarely enough to cost next to nothing. With clients
-//! on several CPUs it follows the last one.
+//! Invariants: nothing is allocated per client; the check is rare enough to cost next to nothing. With
+//! clients on several CPUs it follows the last one.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -52,8 +52,8 @@ impl Follower {
         }
     }
 
-    /// Moves this thread to the last CPU of `process`, if that has changed; anywhere with `many` requests in
-    /// flight.
+    /// Moves this thread to the last CPU of `process`, if that has changed; to any CPU with `many` requests
+    /// in flight.
     #[inline]
     pub fn follow(&mut self, process: u32, now: Instant, many: bool) {
         let early = now.duration_since(self.looked) < EVERY && self.now.is_some();
@@ -82,7 +82,7 @@ impl Follower {
         if self.now != Some(Confined::To(processor)) {
             let mut only = CpuSet::new();
             only.set(processor);
-            // Not allowed there: it stays where it is.
+            // If not permitted, it stays where it is.
             let _ = sched_setaffinity(None, &only);
             self.now = Some(Confined::To(processor));
         }

@@ -23,7 +23,7 @@ use rustix::process::{getegid, geteuid};
 use super::wire::{FuseAnswer, FuseOperation, FuseRequest, REQUEST_MAX, offers_rings};
 use crate::transport::{AttachError, Missing};
 
-/// The program that mounts for users, of the package `fuse3`.
+/// The setuid mount helper, from the package `fuse3`.
 const HELPER: &str = "fusermount3";
 /// Whether mounts may use rings (Linux 6.14).
 const RINGS_PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
@@ -68,10 +68,10 @@ fn no_rings() -> Missing {
 }
 
 /// Mounts at the directory `place` and negotiates the transport: `rings`, or reading. Returns the open
-/// `/dev/fuse`, which does not block.
+/// `/dev/fuse` in non-blocking mode.
 ///
 /// # Errors
-/// What failed; nothing is mounted then.
+/// A message; nothing is mounted then.
 pub(crate) fn mount(place: &Path, rings: bool) -> Result<OwnedFd, AttachError> {
     let allowed = if rings { RingsAllowed::new() } else { None };
     let mounted = if geteuid().is_root() { as_root(place) } else { by_helper(place) };
@@ -121,7 +121,8 @@ fn agree(fuse: &OwnedFd, rings: bool) -> io::Result<bool> {
     Ok(rings)
 }
 
-/// Whether attaching can enable FUSE over io_uring temporarily: it exists, is disabled, and this user may.
+/// Whether attaching can enable FUSE over io_uring temporarily: it exists, is disabled, and this user has
+/// permission.
 pub(crate) fn allows_rings() -> bool {
     let forbidden = std::fs::read_to_string(RINGS_PARAMETER).is_ok_and(|word| word.trim() == "N");
     forbidden && OpenOptions::new().write(true).open(RINGS_PARAMETER).is_ok()
@@ -134,9 +135,9 @@ pub(crate) fn processors() -> io::Result<usize> {
     last.map(|last| last + 1).ok_or_else(|| io::Error::other(format!("{} processors", text.trim())))
 }
 
-/// Enables FUSE over io_uring while this lives, if needed; existing mounts keep it.
+/// Keeps FUSE over io_uring enabled while it exists; existing mounts keep using it.
 struct RingsAllowed {
-    /// The parameter, locked, if it was changed.
+    /// The module parameter, locked, if it was changed.
     changed: Option<File>,
 }
 
@@ -148,7 +149,7 @@ impl RingsAllowed {
         let Ok(file) = file else {
             return read().filter(|word| word.trim() == "Y").map(|_| Self { changed: None });
         };
-        // A concurrent attach waits: it would find it enabled and leave it so.
+        // A concurrent attach waits; otherwise it would find the parameter enabled and not restore it.
         flock(&file, FlockOperation::LockExclusive).ok()?;
         if read()?.trim() == "Y" {
             return Some(Self { changed: None });
@@ -169,7 +170,7 @@ impl Drop for RingsAllowed {
 fn as_root(place: &Path) -> io::Result<OwnedFd> {
     let fuse = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    // Only root opens the file; servers of other users need access to a file system on it.
+    // Only root opens the file; servers that run as other users need access to a file system on it.
     let options = format!(
         "fd={},rootmode=40000,user_id={user},group_id={group},default_permissions,allow_other",
         fuse.as_raw_fd()
@@ -182,7 +183,7 @@ fn as_root(place: &Path) -> io::Result<OwnedFd> {
 
 fn by_helper(place: &Path) -> io::Result<OwnedFd> {
     let kinds = (AddressFamily::UNIX, SocketType::STREAM);
-    // The helper inherits its end, so that one is not closed when it starts.
+    // The helper inherits its end of the socket, so close-on-exec must be off for that one.
     let (ours, theirs) = socketpair(kinds.0, kinds.1, SocketFlags::empty(), None)?;
     rustix::io::fcntl_setfd(&ours, rustix::io::FdFlags::CLOEXEC)?;
     let mut helper = Command::new(HELPER);

@@ -13,7 +13,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue};
 
 use super::wire::OUT_HEADER;
 
-/// The rings of threads that serve.
+/// The io_uring of a serving thread.
 pub(crate) type ServerRing = IoUring<squeue::Entry128, cqueue::Entry>;
 
 /// Commands of `enum fuse_uring_cmd`.
@@ -27,7 +27,7 @@ const SQE_LENGTH: usize = 24;
 pub(crate) struct PlaceOf {
     /// The processor.
     pub queue: u16,
-    /// Its name in completions.
+    /// Its token in completions.
     pub token: u64,
 }
 
@@ -50,7 +50,7 @@ struct Header {
 pub(crate) struct Place {
     header: NonNull<Header>,
     payload: NonNull<[u8]>,
-    /// Both, as the kernel gets them.
+    /// Header and payload, as passed to the kernel.
     vectors: &'static [libc::iovec; 2],
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn push(ring: &mut ServerRing, entry: &squeue::Entry128) -> std::io::
 }
 
 impl Place {
-    /// With room for this many bytes of data.
+    /// A slot for this many bytes of data.
     pub fn new(bytes: usize) -> Self {
         let header = Header {
             head: [0; 128],
@@ -94,7 +94,7 @@ impl Place {
     }
 
     fn header(&mut self) -> &mut Header {
-        // SAFETY: it lives forever, belongs to this slot alone, and the kernel leaves it alone until it is
+        // SAFETY: it is leaked and exclusive to this slot, and the kernel does not access it until it is
         // answered (the module's invariant).
         unsafe { self.header.as_mut() }
     }
@@ -109,7 +109,7 @@ impl Place {
 
     /// Space for this many bytes of an answer, at most the size of the payload.
     pub fn room(&mut self, bytes: usize) -> &mut [u8] {
-        // SAFETY: as of `header`.
+        // SAFETY: as in `header`.
         let payload = unsafe { self.payload.as_mut() };
         let bytes = bytes.min(payload.len());
         &mut payload[..bytes]
@@ -126,8 +126,8 @@ impl Place {
         self.command(ring, fuse, of, (REGISTER, vectors))
     }
 
-    /// Answers its request, with an error or this many bytes of data, and hands the slot back. The request's
-    /// ID is where the answer's is.
+    /// Answers its request with an error or this many bytes of data, and returns the slot to the kernel. The
+    /// request ID is already in the answer's place.
     pub fn answer(
         &mut self,
         ring: &mut ServerRing,
@@ -158,8 +158,8 @@ impl Place {
         let mut entry = built.addr(Some(address)).build().user_data(of.token);
         if command == REGISTER {
             let count = self.vectors.len() as u32;
-            // SAFETY: an entry is a `struct io_uring_sqe` and 64 bytes more (`repr(C)`); the length lies
-            // within it, and is any number.
+            // SAFETY: an entry is a `struct io_uring_sqe` followed by 64 bytes (`repr(C)`); the length field
+            // lies within it, and any value is valid.
             unsafe { (&raw mut entry).cast::<u8>().add(SQE_LENGTH).cast::<u32>().write(count) };
         }
         push(ring, &entry)

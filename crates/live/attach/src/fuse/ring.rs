@@ -23,21 +23,21 @@ use crate::failures::{errno, lock};
 use crate::handing::{FailedChanges, hand_over};
 use crate::timed::{LOOK, ServedDisk, Serving, Turn, UnderWay};
 
-/// Slots of a thread: the number of a CPU's requests that can be in the model; more wait before it.
+/// Slots of a thread: maximum number of one CPU's requests in the model; more wait in the kernel.
 const PLACES: usize = 256;
 /// The same on machines with many CPUs.
 const PLACES_OF_MANY: usize = 64;
-/// From this many processors on.
+/// Number of CPUs from which `PLACES_OF_MANY` applies.
 const MANY: usize = 16;
 /// Token that wakes a thread.
 const WAKE: u64 = u64::MAX;
 
-/// Where a thread is reached.
+/// Messages for a thread.
 #[derive(Debug)]
 struct Inbox {
     /// Its ring; negative before it exists.
     ring: AtomicI32,
-    /// Completions that belong to it.
+    /// Completions for its requests.
     due: Mutex<Vec<UnderWay>>,
 }
 
@@ -64,7 +64,7 @@ impl Rings {
     }
 }
 
-/// One thread.
+/// One serving thread.
 pub(crate) struct RingServer {
     shared: Arc<Rings>,
     number: usize,
@@ -78,21 +78,21 @@ pub(crate) struct RingServer {
     to_wake: Vec<usize>,
     /// Requests of this thread that are with the model.
     under_way: usize,
-    /// Since when every slot is taken: further requests wait unseen.
+    /// Time since when every slot has been in use: further requests wait in the kernel.
     full: Option<Instant>,
     turn: Turn,
-    /// Requests through `/dev/fuse` that nobody waits for.
+    /// Buffer for requests through `/dev/fuse` that need no answer.
     other: Vec<u8>,
 }
 
 impl RingServer {
-    /// The calling thread becomes the one of processor `number`.
+    /// Turns the calling thread into the server for CPU `number`.
     pub fn of_thread(shared: &Arc<Rings>, number: usize) -> std::io::Result<Self> {
         let mut only = CpuSet::new();
         only.set(number);
         // If that CPU is offline or not allowed, it serves from any.
         let _ = sched_setaffinity(None, &only);
-        // If this thread cannot serve, nobody does: the others end, and with them the mount.
+        // If this thread cannot serve, the others end, and with them the mount.
         Self::make(Arc::clone(shared), number).inspect_err(|_| {
             shared.disk.state.stop.store(true, Ordering::Relaxed);
         })
@@ -138,7 +138,7 @@ impl RingServer {
 
     fn serve(&mut self) -> std::io::Result<()> {
         loop {
-            // All of a batch arrived by now, however long handling the first takes.
+            // All requests of a batch have arrived by now, however long the first takes.
             let arrived = Instant::now();
             loop {
                 let next = self.ring.completion().next();
@@ -261,7 +261,7 @@ impl RingServer {
         self.answer_with(token, error, length)
     }
 
-    /// Answers with the slot's contents.
+    /// Answers a request with the slot's contents.
     fn answer_with(
         &mut self,
         token: usize,
@@ -297,8 +297,8 @@ impl RingServer {
         }
     }
 
-    /// Reads remaining requests of `/dev/fuse`: forgets, which need no answer; others are refused. Returns
-    /// whether it is still mounted.
+    /// Reads remaining requests from `/dev/fuse`: FORGET needs no answer, others are refused. Returns whether
+    /// the file system is still mounted.
     fn drain(&mut self) -> bool {
         if self.other.is_empty() {
             return true;

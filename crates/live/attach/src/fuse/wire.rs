@@ -9,14 +9,14 @@ const VERSION: (u32, u32) = (7, 31);
 /// Bytes of the header of a request, and of an answer.
 const IN_HEADER: usize = 40;
 pub(crate) const OUT_HEADER: usize = 16;
-/// Most bytes of a write; also of a read.
+/// Maximum bytes of a read or write.
 pub(crate) const TRANSFER_MAX: u32 = 1 << 20;
 /// Room for any request.
 pub(crate) const REQUEST_MAX: usize = TRANSFER_MAX as usize + 4096;
 /// Background requests that the kernel allows in flight.
 const BACKGROUND_MAX: u16 = 4096;
 
-/// The directory and the file.
+/// Inode of the directory; the file's is 2.
 pub(crate) const ROOT: u64 = 1;
 pub(crate) const FILE: u64 = 2;
 /// Name of the file.
@@ -27,11 +27,11 @@ const ASYNC_READ: u32 = 1 << 0;
 const BIG_WRITES: u32 = 1 << 5;
 const ASYNC_DIO: u32 = 1 << 15;
 const MAX_PAGES: u32 = 1 << 22;
-/// There are flags beyond the first 32.
+/// Flag: the second word of flags is valid.
 const MORE_FLAGS: u32 = 1 << 30;
 /// Requests may come through io_uring rings (Linux 6.14).
 const OVER_IO_URING: u64 = 1 << 41;
-/// Flags of OPEN: bypass the page cache with parallel writes; or keep cached data.
+/// Flags of OPEN: direct I/O with parallel writes, or keep the page cache.
 const OPEN_DIRECT: u32 = 1 << 0;
 const OPEN_KEEP_CACHE: u32 = 1 << 1;
 const OPEN_PARALLEL_WRITES: u32 = 1 << 6;
@@ -52,12 +52,12 @@ pub(crate) enum FuseOperation<'a> {
         name: &'a [u8],
     },
     Attributes,
-    /// Changes attributes: the size, if given; whether mode or owner are.
+    /// SETATTR: the size, if given; whether mode or owner are.
     SetAttributes {
         size: Option<u64>,
         owner: bool,
     },
-    /// To open the file; whether past the page cache.
+    /// OPEN of the file, and whether with O_DIRECT.
     Open {
         direct: bool,
     },
@@ -79,7 +79,7 @@ pub(crate) enum FuseOperation<'a> {
         offset: u64,
         length: u64,
     },
-    /// A range that is to have space.
+    /// FALLOCATE of a range.
     Allocate {
         end: u64,
     },
@@ -96,7 +96,7 @@ pub(crate) enum FuseOperation<'a> {
     Unknown,
 }
 
-/// A request of the kernel's.
+/// A request from the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FuseRequest<'a> {
     /// Its number.
@@ -112,7 +112,7 @@ pub(crate) const fn offers_rings(flags: u64) -> bool {
     flags & OVER_IO_URING != 0
 }
 
-/// Numbers from a body.
+/// Reads integers from a body.
 struct Body<'a>(&'a [u8]);
 
 impl Body<'_> {
@@ -139,14 +139,14 @@ impl<'a> FuseRequest<'a> {
         Some(Self { unique, node, process, asked })
     }
 
-    /// Reads a request whose header, arguments and data are apart, as in a ring; `None` where the header is
-    /// cut short.
+    /// Parses a request whose header, arguments and data are separate, as in a ring; `None` if the header is
+    /// truncated.
     pub fn of_parts(head: &[u8], arguments: &'a [u8], data: &'a [u8]) -> Option<Self> {
         let head = Body(head);
         let (operation, unique, node) = (head.u32(4)?, head.u64(8)?, head.u64(16)?);
         let body = Body(arguments);
         let asked = match operation {
-            // A name as the only argument is in the data.
+            // A name that is the only argument is in the data part.
             LOOKUP => asked(operation, data),
             WRITE => body.u64(8).zip(body.u32(16)).and_then(|(offset, length)| {
                 data.get(..length as usize).map(|data| FuseOperation::Write { offset, data })
@@ -158,7 +158,7 @@ impl<'a> FuseRequest<'a> {
     }
 }
 
-/// Operations whose parts lie elsewhere in a ring.
+/// Operations with other parts in a ring.
 const LOOKUP: u32 = 1;
 const WRITE: u32 = 16;
 
@@ -169,7 +169,7 @@ fn asked(operation: u32, bytes: &[u8]) -> Option<FuseOperation<'_>> {
             let end = bytes.iter().position(|byte| *byte == 0)?;
             FuseOperation::Lookup { name: &bytes[..end] }
         }
-        // FORGET, INTERRUPT, DESTROY, BATCH_FORGET: the kernel does not listen.
+        // FORGET, INTERRUPT, DESTROY, BATCH_FORGET: the kernel expects no answer.
         2 | 36 | 38 | 42 => FuseOperation::Silent,
         3 => FuseOperation::Attributes,
         4 => {
@@ -191,7 +191,7 @@ fn asked(operation: u32, bytes: &[u8]) -> Option<FuseOperation<'_>> {
         6 | 8 | 9 | 10 | 11 | 12 | 13 | 35 | 45 => FuseOperation::Forbidden,
         26 => {
             let (readahead, flags) = (body.u32(8)?, u64::from(body.u32(12)?));
-            // Older kernels send nothing more.
+            // Older kernels send no second word of flags.
             let more =
                 u64::from(body.u32(16).filter(|_| flags as u32 & MORE_FLAGS != 0).unwrap_or(0));
             FuseOperation::Init { readahead, flags: flags | more << 32 }
@@ -241,7 +241,6 @@ impl FuseAnswer {
         &self.0[OUT_HEADER..]
     }
 
-    /// Clears it.
     pub fn clear(&mut self) -> &mut Self {
         self.0.clear();
         self.0.resize(OUT_HEADER, 0);
@@ -275,14 +274,14 @@ impl FuseAnswer {
         self
     }
 
-    /// Room for this many bytes of data, to be filled.
+    /// A buffer for this many bytes of data.
     pub fn room(&mut self, bytes: usize) -> &mut [u8] {
         let at = self.0.len();
         self.0.resize(at + bytes, 0);
         &mut self.0[at..]
     }
 
-    /// The answer to INIT: the accepted offers, and whether through rings.
+    /// The answer to INIT: the accepted flags, with or without io_uring.
     pub fn init(&mut self, readahead: u32, offered: u64, ring: bool) {
         let mut flags = (ASYNC_READ | BIG_WRITES | ASYNC_DIO | MAX_PAGES) & offered as u32;
         let mut more = 0;
@@ -319,11 +318,11 @@ impl FuseAnswer {
         // Times of access, change and status, and their nanoseconds.
         self.u64(0).u64(0).u64(0).u32(0).u32(0).u32(0);
         self.u32(mode).u32(1).u32(owner.0).u32(owner.1);
-        // No device; blocks of a page; no flags.
+        // No device number, block size 4096, no flags.
         self.u32(0).u32(4096).u32(0);
     }
 
-    /// The answer to OPEN: opened past the page cache, writes need not wait for each other.
+    /// The answer to OPEN: direct I/O, with parallel writes.
     pub fn opened(&mut self, direct: bool) {
         let flags = if direct { OPEN_DIRECT | OPEN_PARALLEL_WRITES } else { OPEN_KEEP_CACHE };
         self.u64(0).u32(flags).u32(0);
@@ -334,7 +333,7 @@ impl FuseAnswer {
         self.u32(bytes).u32(0);
     }
 
-    /// The answer to READDIR from its beginning: the file.
+    /// The answer to READDIR from offset 0: the file.
     pub fn directory(&mut self) {
         self.u64(FILE).u64(1).u32(NAME.len() as u32).u32(8);
         self.0.extend_from_slice(NAME.as_bytes());
@@ -387,7 +386,7 @@ mod tests {
         let write = message(16, &body);
         let expected = FuseOperation::Write { offset: 4096, data: b"abc" };
         assert_eq!(FuseRequest::parse(&write).unwrap().asked, expected);
-        // A write that says more than came with it is none.
+        // A write that claims more data than it carries is rejected.
         body.pop();
         let cut = message(16, &body);
         assert_eq!(FuseRequest::parse(&cut).unwrap().asked, FuseOperation::Malformed);
@@ -403,7 +402,7 @@ mod tests {
         );
     }
 
-    /// The kernel refuses answers of a wrong length, and then everything hangs on them.
+    /// The kernel rejects answers of a wrong length, and the requests would hang.
     #[test]
     fn answers_have_the_lengths_that_the_kernel_expects() {
         let of = Attributes { node: FILE, size: 4096, owner: (0, 0) };
@@ -422,7 +421,7 @@ mod tests {
     }
 
     proptest! {
-        /// A request that stops the program stops whoever waits for the disk.
+        /// Random requests must be parsed or rejected: a panic would hang every client of the disk.
         #[test]
         fn whatever_comes_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = FuseRequest::parse(&bytes);

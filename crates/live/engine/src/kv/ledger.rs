@@ -2,8 +2,8 @@
 //!
 //! After the program or the engine's process ended early, the database is reopened and compared with it. An
 //! update is logged after its acknowledgement, so the database may be ahead of the ledger, never behind; each
-//! record has one writer. It survives the end of the program, not of the system. Each entry is a system call:
-//! not for trials that measure speed.
+//! record has one writer. It survives the end of the program, not a system crash. Each entry costs a system
+//! call, so trials that measure speed do not use it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,7 +16,7 @@ use crate::{EngineError, KeyValue, KeyValueEngine};
 
 /// First word of the file: format 1.
 const MAGIC: u64 = 0x4B56_4C45_4447_0001;
-/// Bytes before the entries: magic, records, loaded, length of the place, the place.
+/// Header size: magic, records, loaded, length of the path, the path.
 const HEADER: u64 = 8192;
 const PLACE_AT: u64 = 32;
 
@@ -49,7 +49,7 @@ impl Ledger {
     /// Creates a ledger of `records` records for the database at `place`.
     ///
     /// # Errors
-    /// If the file cannot be created, or the path of the place exceeds 8160 bytes.
+    /// The file cannot be created, or the path of the database exceeds 8160 bytes.
     pub fn create(path: &Path, place: &Path, records: u64) -> io::Result<Self> {
         let name = place.as_os_str().as_encoded_bytes();
         if name.len() as u64 > HEADER - PLACE_AT {
@@ -69,10 +69,10 @@ impl Ledger {
         Ok(Self { file, records })
     }
 
-    /// Opens a ledger left by an earlier process; also returns its database's place.
+    /// Opens a ledger left by an earlier process; also returns the path of its database.
     ///
     /// # Errors
-    /// If it is not a ledger.
+    /// The file is not a ledger.
     pub fn open(path: &Path) -> io::Result<(Self, PathBuf)> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let mut ledger = Self { file, records: 0 };
@@ -108,10 +108,10 @@ impl Ledger {
         self.file.write_all_at(&generation.to_le_bytes(), HEADER + record * 8).map_err(failed(NOTE))
     }
 
-    /// Acknowledgements: loaded records, and how many of them were updated.
+    /// Acknowledged records: number loaded, and number updated.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// The file cannot be read.
     pub fn noted(&self) -> io::Result<(u64, u64)> {
         let loaded = self.word(16)?.min(self.records);
         let updated = |sum: u64, record| -> io::Result<u64> {

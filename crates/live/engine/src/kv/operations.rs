@@ -17,7 +17,7 @@ pub(crate) struct KvSession<'a, A> {
     values: &'a Values,
     ledger: Option<&'a Ledger>,
     key: Vec<u8>,
-    /// A second key, to compare with.
+    /// Buffer for a second key, for comparisons.
     other: Vec<u8>,
     value: Vec<u8>,
     /// Lookups so far.
@@ -34,13 +34,13 @@ impl<A: KeyValue> Session for KvSession<'_, A> {
 }
 
 impl<'a, A: KeyValue> KvSession<'a, A> {
-    /// A session with keys of that size; acknowledged updates are noted in `ledger`.
+    /// A session with keys of that size; acknowledged updates are recorded in `ledger`.
     pub fn new(access: A, values: &'a Values, ledger: Option<&'a Ledger>, key_size: usize) -> Self {
         let (key, value) = (vec![0; key_size], Vec::with_capacity(values.most()));
         Self { access, values, ledger, other: key.clone(), key, value, lookups: 0 }
     }
 
-    /// Does `op`; returns the bytes of the values that it moved.
+    /// Executes `op`; returns the bytes of the values that it transferred.
     #[inline]
     fn perform(&mut self, op: KvOp) -> Result<u32, EngineError> {
         write_key(op.record, &mut self.key);
@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// Of 32 lookups of record 7 that were answered with `value`, how many were found wrong.
+    /// Number of 32 lookups of record 7, all answered with `value`, that verification rejects.
     fn wrong_ones(value: &[u8]) -> usize {
         let values = Values::new(ValueShape::of(100), Seed(1));
         let mut session = KvSession::new(Answers(value.to_vec()), &values, None, 16);
@@ -152,7 +152,7 @@ mod tests {
         (0..32).filter(|_| session.perform(op).is_err()).count()
     }
 
-    /// A broken engine would win a benchmark.
+    /// An engine that returns wrong data would win a benchmark.
     #[test]
     fn what_was_not_written_there_is_found() {
         let values = Values::new(ValueShape::of(100), Seed(1));

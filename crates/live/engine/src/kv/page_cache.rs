@@ -20,8 +20,7 @@ pub fn evict(place: &Path) -> io::Result<()> {
     for path in files_of(place)? {
         let file = File::open(&path)?;
         file.sync_all()?;
-        // By the C library, which a simulation replaces.
-        // SAFETY: an open file.
+        // Called through the C library, which a simulation replaces. SAFETY: an open file.
         let code =
             unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
         if code != 0 {
@@ -51,7 +50,7 @@ pub struct Residency {
 }
 
 impl Residency {
-    /// The resident share, 0 to 1; 0 of nothing.
+    /// The resident share, 0 to 1; 0 for an empty file.
     #[must_use]
     pub fn share(&self) -> f64 {
         self.resident.get() as f64 / self.whole.get().max(1) as f64

@@ -13,7 +13,7 @@ use workload::{Issue, LaneOp, OpId, SqlOp};
 
 use crate::{Completion, Ended, EngineError, ErrorKind, Session, Statements, Submit, Wait};
 
-/// Connections that one thread serves; a lane is the number of one.
+/// Connections served by one thread; a lane is the index of a connection.
 pub(crate) struct Connections<C> {
     all: Vec<C>,
     /// `[lane]`: a statement is in flight.
@@ -21,7 +21,7 @@ pub(crate) struct Connections<C> {
     /// Epoll descriptor for several connections; `None` for one, which is read blocking.
     poll: Option<OwnedFd>,
     events: Vec<epoll::Event>,
-    /// Events that were not handled yet.
+    /// Index of the next event to handle.
     next: usize,
 }
 

@@ -1,7 +1,7 @@
 //! Loads sysbench's tables in parallel, and continues partly loaded ones.
 //!
-//! Rows are inserted in key order, a fixed number per statement, each statement a transaction. An interrupted
-//! load left a whole number of them, and continuing gives the same tables.
+//! Rows are inserted in key order, a fixed number per statement; each statement is a transaction. An
+//! interrupted load left a whole number of statements, so continuing gives the same tables.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -23,9 +23,9 @@ struct LoadShared<'a> {
     seed: Seed,
     /// Number of the next table.
     table: AtomicU32,
-    /// Rows that are in.
+    /// Number of inserted rows.
     rows: AtomicU64,
-    /// Threads that still work.
+    /// Number of threads still working.
     working: AtomicU32,
     stop: AtomicBool,
     failure: Mutex<Option<EngineError>>,
@@ -106,7 +106,7 @@ fn load_tables<E: SqlEngine>(engine: &E, shared: &LoadShared<'_>) -> Result<(), 
     }
 }
 
-/// Inserts the rows after `there`; returns whether all are present.
+/// Inserts the rows after the first `there`; returns whether all rows exist now.
 fn fill<C: Statements>(
     connection: &mut C,
     shared: &LoadShared<'_>,

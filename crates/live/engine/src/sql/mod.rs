@@ -23,7 +23,7 @@ use connections::Connections;
 pub use load::{LOAD_BATCH, load};
 pub use text::{prepared_text, texts_of, write_text};
 
-/// Name of the transactions that the engine rolled back and that were retried, in the totals of a result.
+/// Counter name for transactions that the engine rolled back and that were retried.
 pub const RETRIED: &str = "transactions_given_up";
 
 /// A SQL trial.
@@ -94,7 +94,7 @@ fn threads_of<E: SqlEngine, W>(
     let together = engine.connect(false)?.descriptor().is_some();
     let count = clients.len();
     let threads = if together { count.min(observe::cpus() as usize) } else { count };
-    // From the last thread on, so each takes the rest.
+    // From the last thread on, so that each takes the rest.
     let mut split: Vec<_> =
         (0..threads).rev().map(|thread| clients.split_off(count * thread / threads)).collect();
     split.reverse();

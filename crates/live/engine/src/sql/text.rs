@@ -33,7 +33,7 @@ pub fn prepared_text(class: OpClass, table: u32) -> String {
     }
 }
 
-/// The texts that an operation writes: `c`, and of inserts `pad`.
+/// The strings that an operation writes: `c`, and `pad` for inserts.
 #[must_use]
 pub fn texts_of(op: &SqlOp) -> ([u8; SQL_C], [u8; SQL_PAD]) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(op.text.0);

@@ -20,7 +20,7 @@ pub(crate) struct Buffers {
     /// Distance between buffers: the size, rounded up to the alignment.
     stride: usize,
     size: usize,
-    /// Stamp of every page written.
+    /// Stamp of every written page.
     stamp: u64,
 }
 
@@ -39,7 +39,6 @@ impl Buffers {
         Self { space, start, stride, size, stamp: seed.0 }
     }
 
-    /// Buffer `index`.
     #[inline]
     pub fn get(&mut self, index: usize) -> &mut [u8] {
         let from = self.start + index * self.stride;
@@ -51,7 +50,7 @@ impl Buffers {
         std::mem::forget(std::mem::take(&mut self.space));
     }
 
-    /// The first `length` bytes of buffer `index`, every page unlike all written before.
+    /// The first `length` bytes of buffer `index`, every page different from all earlier ones.
     #[inline]
     pub fn stamped(&mut self, index: usize, length: usize) -> &mut [u8] {
         let from = self.start + index * self.stride;
@@ -78,7 +77,7 @@ mod tests {
         assert_ne!(first, buffers.stamped(0, 512));
     }
 
-    /// Storage that finds equal pages would otherwise write one for all.
+    /// Deduplicating storage would otherwise store equal pages once.
     #[test]
     fn pages_of_large_writes_differ_from_each_other_and_from_the_last_write() {
         let mut buffers = Buffers::new(1, 65536, "25%".parse().unwrap(), Seed(1));

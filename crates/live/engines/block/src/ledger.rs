@@ -42,7 +42,7 @@ impl Ledger {
         self.checked.load(Ordering::Relaxed)
     }
 
-    /// One more read was checked.
+    /// Counts one more checked read.
     pub(crate) fn count_check(&self) {
         self.checked.fetch_add(1, Ordering::Relaxed);
     }
@@ -51,7 +51,7 @@ impl Ledger {
     /// `run`. Returns whether it existed.
     ///
     /// # Errors
-    /// If the file cannot be created or mapped, or is a ledger of another shape.
+    /// The file cannot be created or mapped, or is a ledger of another shape.
     pub fn open(path: &Path, run: u64, block: Bytes, span: Bytes) -> io::Result<(Self, bool)> {
         let blocks = span.get() / block.get().max(1);
         let count = HEADER + usize::try_from(blocks).map_err(io::Error::other)?;
@@ -162,7 +162,7 @@ fn map(file: &File, bytes: usize) -> io::Result<*mut AtomicU64> {
 mod tests {
     use super::*;
 
-    /// What was acknowledged before the program ended must be known to the next one.
+    /// Writes acknowledged before a kill must be known to the next process.
     #[test]
     fn entries_outlive_the_ledger() {
         let dir = tempfile::tempdir().unwrap();

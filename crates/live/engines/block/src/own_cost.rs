@@ -57,7 +57,7 @@ fn client_and_recorder(depth: u32) -> (BlockClient, Recorder) {
     (client, Recorder::new(timeline, &[OpClass::Read]))
 }
 
-/// Nanoseconds an operation: issue a batch, read the clock, record and complete the batch.
+/// Nanoseconds per operation: issue a batch, read the clock, record and complete the batch.
 fn null_round(depth: u32) -> f64 {
     let (mut client, mut recorder) = client_and_recorder(depth);
     let mut batch = Vec::with_capacity(depth as usize);

@@ -25,8 +25,8 @@ const SPIN: Nanos = Nanos::from_micros(60);
 pub(crate) struct Psync<'a> {
     pub data: Checked<'a>,
     pub buffers: Buffers,
-    /// Poll for the last instants before an operation is due. Useless in phase with others, where every
-    /// spinning thread takes CPU.
+    /// Polls shortly before an operation is due. Not with phase-aligned threads, where every polling thread
+    /// takes CPU time from the others.
     pub spin: bool,
 }
 
@@ -73,7 +73,7 @@ impl Psync<'_> {
         };
         match result {
             Ok(bytes) if bytes == length => Ok(op.length),
-            // A short transfer inside the span: the target lost its end.
+            // A short transfer inside the span: the target has shrunk.
             Ok(_) => Err(EngineError::Os(libc::EIO)),
             Err(error) => Err(EngineError::Os(error.raw_os_error().unwrap_or(libc::EIO))),
         }

@@ -173,7 +173,7 @@ fn on_ring(paths: Paths, spec: &BlockSpec<'_>, group: &BlockGroup) -> bool {
     paths.ring && (spec.path == Path::IoUring || !(single && punted))
 }
 
-/// Note on plain threads used for the target's sake.
+/// Note on plain threads used because the target needs them.
 fn single_note(paths: Paths, spec: &BlockSpec<'_>) -> Option<String> {
     let left = |group: &BlockGroup| group.plan.sync_every == 0 && !on_ring(paths, spec, group);
     (paths.ring && spec.groups.iter().any(left)).then(|| {
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn a_stop_ends_at_the_next_interval() {
         for path in [Path::Auto, Path::Psync] {
-            // One thread on both paths: several stop at an interval of their own each.
+            // One thread on both paths: several threads would each stop at another interval.
             let result = go(path, 1, true);
             let whole = result.recording.intervals.iter().filter(|i| i.phase != Phase::Drain);
             // Intervals that pass while the thread has no CPU are empty.
@@ -288,7 +288,7 @@ mod tests {
         assert!(matches!(error, RunError::TooSmall { .. }));
     }
 
-    /// A failing device must show as failed operations with their place, not as fast ones.
+    /// A failing device must show failed operations with their offsets, not fast ones.
     #[test]
     fn failures_are_recorded_and_stop_the_trial() {
         for path in [Path::Auto, Path::Psync] {

@@ -28,7 +28,7 @@ pub struct BlockSpec<'a> {
     pub seed: Seed,
     /// Path to the kernel.
     pub path: Path,
-    /// Threads wait actively for the last instants before an operation is due.
+    /// Threads poll shortly before an operation is due.
     pub spin: bool,
     /// End the trial at the first failed operation.
     pub stop_on_error: bool,

@@ -72,7 +72,7 @@ impl Target {
         self.files.iter().map(AsRawFd::as_raw_fd).collect()
     }
 
-    /// The file that byte `offset` lies in, by its place, and the offset in it.
+    /// The index of the file that contains byte `offset`, and the offset in it.
     #[inline]
     pub(crate) fn locate(&self, offset: u64) -> (usize, u64) {
         if self.files.len() == 1 {

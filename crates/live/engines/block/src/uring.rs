@@ -106,7 +106,7 @@ fn new_ring(depth: u32) -> std::io::Result<(IoUring, String)> {
     }
 }
 
-/// The sides of a ring.
+/// Both queues of a ring.
 struct Sides<'a> {
     submitter: Submitter<'a>,
     queue: SubmissionQueue<'a>,
@@ -159,7 +159,7 @@ impl Session for Uring<'_> {
             let ended = ended(self.lengths[slot as usize], entry.result());
             done.push(Completion { id: OpId(slot), ended });
         }
-        // The slots are the kernel's again, and it has taken the submissions.
+        // Returns the completion slots to the kernel; it has taken the submissions.
         self.sides.ends.sync();
         self.sides.queue.sync();
         Ok(())
@@ -180,7 +180,7 @@ impl Session for Uring<'_> {
 fn ended(length: u32, result: i32) -> Ended {
     match result {
         bytes if bytes == length as i32 => Ok(length),
-        // A short transfer inside the span: the target lost its end.
+        // A short transfer inside the span: the target has shrunk.
         bytes if bytes >= 0 => Err(EngineError::Os(libc::EIO)),
         errno => Err(EngineError::Os(-errno)),
     }
@@ -216,8 +216,8 @@ impl Uring<'_> {
         }
     }
 
-    /// Submits, and waits for a batch of completions, or, when the next operation is due after `pause`,
-    /// until shortly before then: sleeping is not exact enough to pace by.
+    /// Submits and waits for a batch of completions; if the next operation is due after `pause`, waits only
+    /// until shortly before that, because sleeping is not accurate enough for pacing.
     fn wait(&mut self, pause: Option<Nanos>) -> std::io::Result<()> {
         let ring = &mut self.sides;
         ring.queue.sync();

@@ -22,7 +22,7 @@ pub struct Corruption {
     pub kind: &'static str,
     /// What the block contains.
     pub wrong: Wrong,
-    /// Where.
+    /// Offset of the block.
     pub offset: u64,
     /// The acknowledged generation.
     pub acknowledged: u32,
@@ -39,7 +39,7 @@ pub(crate) fn before(ledger: &Ledger, op: BlockOp, buffer: &mut [u8]) {
     }
 }
 
-/// After an operation that ended well: notes a write, checks a read.
+/// After a successful operation: records a write, checks a read.
 pub(crate) fn after(
     ledger: &Ledger,
     target: &Target,
@@ -72,7 +72,7 @@ fn check_block(
     let healed = again.is_ok_and(|again| check(&again, offset, ledger.run(), expected).is_ok());
     let kind = match wrong {
         Wrong::Old { .. } if healed => "stale read",
-        // Earlier writes of ours had arrived: another process has written since.
+        // An earlier write of ours had arrived, so another process has written since.
         Wrong::Old { found: 0 } if expected.acknowledged > 1 => "overwritten by others",
         Wrong::Old { .. } => "lost write",
         _ => wrong.word(),
@@ -221,7 +221,7 @@ mod tests {
         assert!(check_all(&written).is_ok());
     }
 
-    /// A read that gave old data once is another fault than a write that never arrived.
+    /// A stale read and a lost write are different faults of a drive.
     #[test]
     fn a_stale_read_is_not_a_lost_write() {
         let written = verified_trial(Path::Auto, 4);

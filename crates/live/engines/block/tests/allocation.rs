@@ -1,5 +1,5 @@
-//! The loop that competes with fio's allocates nothing: a trial ten times as long allocates no more, but
-//! for what is kept at the end of each interval.
+//! The block I/O loop must not allocate per operation: a trial ten times as long allocates no more, except
+//! for records at the end of each interval.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs::File;
@@ -19,7 +19,7 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are the system allocator's.
+        // SAFETY: the caller upholds the contract of the system allocator.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
@@ -58,8 +58,8 @@ fn a_longer_trial_allocates_no_more() {
     let target = Target::one(file, Bytes::mib(4));
     for path in [Path::Auto, Path::Psync] {
         trial(&target, path, 20);
-        // What the loop allocates it allocates each time; how many threads came to many operations in the
-        // short trial on a busy machine differs.
+        // Allocations of the loop would appear in each pair; how many threads reached many operations in the
+        // short trial varies.
         let pairs = (0..3).map(|_| (trial(&target, path, 50), trial(&target, path, 500)));
         let least = pairs.min_by_key(|((short, _), (long, _))| long.saturating_sub(*short));
         let ((short, few), (long, many)) = least.expect("three pairs");

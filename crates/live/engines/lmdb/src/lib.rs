@@ -1,9 +1,9 @@
-//! LMDB behind the engine contract.
+//! LMDB on the engine contract.
 //!
 //! Values are read in place from the map. Two crates are built from this file: `engine-lmdb` with LMDB 0.9,
 //! and `engine-lmdb-raw` with the branch for raw block devices. Never link both: their C symbols merge
 //! silently. That branch does not survive a device written through the map before it holds a database, so
-//! that is never done. The safety guard is in `stack`: a device that comes here may be overwritten.
+//! that is never done. The safety guard is in `stack`: a device passed to this crate may be overwritten.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};

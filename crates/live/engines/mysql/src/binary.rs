@@ -23,12 +23,12 @@ const fn word(flavour: Flavour) -> &'static str {
     }
 }
 
-/// A server's program.
+/// A server executable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binary {
     /// Where it is.
     pub path: PathBuf,
-    /// Whose.
+    /// The server product.
     pub flavour: Flavour,
     /// Its version as printed.
     pub version: String,

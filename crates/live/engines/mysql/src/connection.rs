@@ -19,7 +19,7 @@ use crate::reach::{connect_briefly, told};
 use crate::session::MysqlSession;
 use crate::status;
 
-/// Reaching a server.
+/// Connection set-up to a server.
 pub trait Reach {
     /// Connects.
     ///
@@ -28,10 +28,10 @@ pub trait Reach {
     fn connect(&self) -> Result<Conn, EngineError>;
 
     /// The server's version, after checking that it is usable: new enough, the database is ours or released
-    /// by the study, and we may create, fill and drop tables.
+    /// by the study, and the account may create, fill and drop tables.
     ///
     /// # Errors
-    /// [`engine::ErrorKind::Refused`] with what to do.
+    /// [`engine::ErrorKind::Refused`], with help.
     fn check(&self, job: &SqlJob) -> Result<(Flavour, String), EngineError>;
 }
 
@@ -95,7 +95,7 @@ pub struct Mysql {
 }
 
 impl Mysql {
-    /// Of a server that was checked.
+    /// For a server that was checked.
     #[must_use]
     pub fn new(target: Target, flavour: Flavour, job: &SqlJob) -> Self {
         Self { target, flavour, job: job.clone(), status: std::sync::Mutex::default() }

@@ -20,8 +20,8 @@ use rustix::thread::{UnshareFlags, set_thread_gid, set_thread_groups, set_thread
 
 use crate::binary::Binary;
 
-/// User IDs that systemd assigns dynamically (systemd.io, "Users, Groups, UIDs and GIDs"); none of them
-/// should have an account, and none in /etc/passwd is taken.
+/// User IDs that systemd assigns dynamically (systemd.io, "Users, Groups, UIDs and GIDs"); normally none has
+/// an account, and those in /etc/passwd are skipped.
 const DYNAMIC: std::ops::RangeInclusive<u32> = 61_184..=65_519;
 /// Where a confined server can see its directory: the first that exists and is not a parent of its program.
 const PLACES: [&CStr; 4] = [c"/mnt", c"/media", c"/srv", c"/opt"];
@@ -31,7 +31,7 @@ pub(crate) const DATA: &str = "data";
 pub(crate) const TEMPORARY: &str = "tmp";
 pub(crate) const FILES: &str = "files";
 
-/// How a server of root's is confined.
+/// Confinement of a server that is started by root.
 #[derive(Debug, Clone, Copy)]
 struct Jail {
     user: u32,
@@ -118,12 +118,12 @@ impl Home {
         })
     }
 
-    /// A folder of it, for this process.
+    /// Path of one of its directories, as seen by this process.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.place.join(name)
     }
 
-    /// A folder or file of it, as the server sees it.
+    /// Path of one of its files, as seen by the server.
     pub(crate) fn seen(&self, name: &str) -> String {
         match &self.jail {
             Some(jail) => format!("{}/{name}", jail.place.to_string_lossy()),
@@ -147,8 +147,8 @@ impl Home {
             .map_err(|error| refused(&path, error))
     }
 
-    /// Confines a command to this server: its directory, its user, ended with the calling thread, in the
-    /// control groups of `doors`.
+    /// Confines a command to this server: its directory, its user, killed with the calling thread, in the
+    /// cgroups of `doors`.
     pub(crate) fn confine(&self, command: &mut Command, doors: Vec<File>) {
         let jail = self.jail;
         let others = other_areas();
@@ -222,7 +222,7 @@ fn free_user() -> Result<u32, EngineError> {
     })
 }
 
-/// The first free user from a random one on.
+/// The first free user ID, searching from a random one.
 fn pick_user(random: u32, accounts: &str, map: &str, owners: &[u32]) -> Option<u32> {
     let taken = |user: u32| {
         let number = user.to_string();

@@ -1,4 +1,4 @@
-//! The verbs of the server contract: private servers created and started, users' servers reached.
+//! The server contract: private servers created and started, users' servers connected.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,11 +19,11 @@ use crate::server::Server;
 
 /// Name of the database that private servers hold.
 const DATABASE: &str = "sbtest";
-/// Bytes that a pool is a multiple of.
+/// Unit of buffer pool sizes, bytes.
 const POOL_UNIT: u64 = 1 << 20;
-/// Smallest pools: below 64 KiB pages, and with them.
+/// Minimum buffer pool sizes: for pages below 64 KiB, and for pages of 64 KiB.
 const POOL_LEAST: (u64, u64) = (6 << 20, 24 << 20);
-/// Buffer pool while loading, if the study gives a share of the unknown size.
+/// Buffer pool during the load if the study gives a share of a size that is not yet known.
 const POOL_LOADING: Bytes = Bytes::mib(256);
 
 /// The servers of MariaDB and MySQL.

@@ -25,7 +25,7 @@ const TABLES: [[&str; 2]; 3] = [
     ["mysql_performance_tables.sql", "mariadb_performance_tables.sql"],
     ["mysql_system_tables_data.sql", "mariadb_system_tables_data.sql"],
 ];
-/// Where distributions have them.
+/// Locations in Linux distributions.
 const SHARES: [&str; 4] =
     ["/usr/share/mysql", "/usr/share/mariadb", "/usr/local/share/mysql", "/usr/local/mysql/share"];
 

@@ -53,9 +53,9 @@ pub(crate) static MYSQL: Descriptor = Descriptor {
     ..Descriptor::new("mysql", "MySQL", Operations::Sql)
 };
 
-/// Ways to make pages smaller.
+/// Page compression algorithms.
 const COMPRESSIONS: [&str; 8] = ["none", "zlib", "lz4", "lzo", "lzma", "bzip2", "snappy", "table"];
-/// Ways to open files.
+/// Values of `innodb_flush_method`.
 const FLUSH_METHODS: [&str; 4] = ["O_DIRECT", "fsync", "O_DIRECT_NO_FSYNC", "O_DSYNC"];
 
 /// MySQL's own options.
@@ -73,7 +73,6 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    /// The options of a job.
     pub fn of(job: &SqlJob) -> Self {
         job.options.typed()
     }
@@ -96,8 +95,8 @@ fn check_together(options: &Options) -> Result<(), (&'static str, String)> {
     Ok(())
 }
 
-/// Checks a `name=value` set while a server runs: as at its start, but variables that options set there are
-/// allowed, too.
+/// Checks a `name=value` that is set at run time: like a setting at start-up, but variables that have an
+/// option are allowed, too.
 fn check_change(pair: &str) -> Result<(), String> {
     let name = pair.split('=').next().unwrap_or_default().to_ascii_lowercase().replace('-', "_");
     let of_options =
@@ -114,7 +113,7 @@ fn check_change(pair: &str) -> Result<(), String> {
 pub enum Listen {
     /// A socket in its data directory.
     Own,
-    /// A port of this machine's loopback.
+    /// A port on loopback.
     Port(u16),
 }
 
@@ -130,10 +129,10 @@ impl Listen {
         Ok(study::listen_port(text)?.map_or(Self::Own, Self::Port))
     }
 
-    /// Checks that nobody listens there.
+    /// Checks that no server listens there.
     ///
     /// # Errors
-    /// What is in the way.
+    /// Describes what does.
     pub fn check_free(&self) -> Result<(), EngineError> {
         let refused = |reason: String| {
             let next = "choose another place to listen, or listen = \"auto\"";
@@ -247,7 +246,7 @@ mod tests {
 
     use super::*;
 
-    /// An option that the server never sees is a setting that the report only claims.
+    /// An option that does not reach the server would be claimed by the report without being true.
     #[test]
     fn the_descriptor_has_the_options_that_servers_are_started_with() {
         let own: Own = Options::of(MYSQL.options).typed();

@@ -19,17 +19,19 @@ pub(crate) const PROBE: &str = "crosspoint_may_this_user";
 pub(crate) const COMMENT: &str = "made by Crosspoint";
 /// MariaDB's and MySQL's number for a wrong user or password.
 const ACCESS_DENIED: i32 = 1045;
-/// Tables that are named in a refusal.
+/// Number of tables listed in a refusal.
 const NAMED: usize = 3;
 
 /// Contents of a database.
 enum Found {
-    /// Empty.
     Empty,
     /// Our tables for the same job.
     Ours,
     /// Tables that Crosspoint did not create (`ours` false) or created for another job.
-    Others { tables: Vec<String>, ours: bool },
+    Others {
+        tables: Vec<String>,
+        ours: bool,
+    },
 }
 
 /// Identifies the tables of `job`.
@@ -191,7 +193,7 @@ pub(crate) fn set(conn: &mut Conn, name: &str, value: &str) -> Result<(), Engine
     conn.exec_drop(format!("SET GLOBAL {} = ?", name_of(name)?), (value,)).map_err(told)
 }
 
-/// A server of the user's, held for one trial: no other run of this program uses it meanwhile.
+/// A user's server held for one trial: no other run of this program uses it meanwhile.
 #[derive(Debug)]
 pub struct Held(#[allow(dead_code, reason = "the lock is this connection's")] Conn);
 
@@ -219,8 +221,8 @@ const FOLLOWERS: [(&str, &str); 4] = [
     ("innodb_max_dirty_pages_pct", "innodb_max_dirty_pages_pct_lwm"),
 ];
 
-/// Values of the variables that a job changes on the user's server, in journal order: restored last first,
-/// none blocks another. Each is set to its own value to test the privilege.
+/// Values of the variables that a job changes on the user's server, in journal order: restored in reverse, so
+/// that none blocks another. Each is set to its own value to test the privilege.
 ///
 /// # Errors
 /// [`engine::ErrorKind::Refused`] without the privilege, or the server's message.
@@ -261,7 +263,7 @@ fn not_settable(name: &str, error: &EngineError) -> EngineError {
 /// Restores a variable of the user's server, unless it is unchanged.
 ///
 /// # Errors
-/// In words.
+/// A message.
 pub fn restore(dsn: &str, name: &str, value: &str) -> Result<(), String> {
     let target = target_of(dsn)?;
     let done = connect_briefly(&target).and_then(|mut conn| {

@@ -1,6 +1,6 @@
-//! Reaching a server: connecting with a time limit, and the meaning of refusals.
+//! Connecting to a server with a time limit, and the meaning of its errors.
 //!
-//! Invariant: a password comes from the environment, and is in no structure that is written out and in no
+//! Invariant: a password comes from the environment; it is in no structure that is written out and in no
 //! message.
 
 use std::time::Duration;
@@ -41,12 +41,12 @@ pub(crate) fn connect_briefly(target: &Target) -> Result<Conn, EngineError> {
     connect_within(target, 32, Some(ANSWER_MAX))
 }
 
-/// Connects, for this many prepared statements.
+/// Connects, with a cache for this many prepared statements.
 pub(crate) fn connect_with(target: &Target, statements: usize) -> Result<Conn, EngineError> {
     connect_within(target, statements, None)
 }
 
-/// Time limit for an answer that needs no work.
+/// Time limit for a response that needs no work.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// Error numbers after which a connection is unusable: the server shuts down or is gone.
@@ -101,7 +101,7 @@ fn refused(target: &Target, error: &mysql::Error) -> EngineError {
     EngineError::refused(reason, next)
 }
 
-/// An error of the client library.
+/// Converts an error of the client library.
 pub(crate) fn told(error: mysql::Error) -> EngineError {
     match error {
         mysql::Error::MySqlError(error) => of_server(error.code, error.message),
@@ -109,7 +109,7 @@ pub(crate) fn told(error: mysql::Error) -> EngineError {
     }
 }
 
-/// An error that the server reported by its number.
+/// Converts an error that the server reported by number.
 pub(crate) fn of_server(code: u16, reason: String) -> EngineError {
     if GONE.contains(&code) {
         return EngineError::disconnected(reason);

@@ -40,7 +40,7 @@ fn refused(reason: String, next: &str) -> EngineError {
 
 const DOCTOR: &str = "crosspoint doctor";
 
-/// Account of ours on a private server.
+/// Our account on a private server.
 const USER: &str = "crosspoint";
 /// SQL that a server executes before it accepts connections.
 const ACCOUNTS: &str = "accounts.sql";
@@ -124,7 +124,7 @@ impl Server {
         }
     }
 
-    /// Its process.
+    /// Its process ID.
     #[must_use]
     pub fn process(&self) -> u32 {
         self.child.id()
@@ -156,7 +156,7 @@ impl Server {
         }
     }
 
-    /// How it ended, with the last lines of its log; `None` when it still runs after `wait`.
+    /// Its exit status and the last lines of its log; `None` if it still runs after `wait`.
     pub fn obituary(&mut self, wait: Duration) -> Option<String> {
         let began = Instant::now();
         let status = loop {
@@ -182,7 +182,7 @@ impl Server {
     /// Shuts it down cleanly; kills it if that takes too long.
     ///
     /// # Errors
-    /// Words after "the server", if it had to be killed or had ended before.
+    /// How it ended instead, as the end of a sentence about the server.
     pub fn stop(mut self) -> Result<(), String> {
         if let Some(how) = self.obituary(Duration::ZERO) {
             return Err(how);
@@ -213,7 +213,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         if !self.stopped {
             let _ = self.child.kill();
-            // One that waits for a device may stay; it is left to the undo journal.
+            // A process that waits for a device may remain; it is left to the undo journal.
             let began = Instant::now();
             while began.elapsed() < GONE_MAX && matches!(self.child.try_wait(), Ok(None)) {
                 std::thread::sleep(LOOK);
@@ -268,7 +268,7 @@ pub(crate) fn last_lines(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Why a server died stands before a hundred lines about its process.
+    /// The cause of a crash must be shown before the hundred lines of its stack trace.
     #[test]
     fn the_last_words_of_a_crash_are_its_errors() {
         let calm = "2026-11-23 [Note] one\n\n2026-11-23 [Note] two\n";

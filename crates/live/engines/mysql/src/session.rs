@@ -42,7 +42,7 @@ pub struct MysqlSession {
     table_options: String,
 }
 
-/// Place of a class among the statements.
+/// Index of a class among the statements.
 const fn place(class: OpClass) -> usize {
     class.index() - OpClass::Begin.index()
 }
@@ -216,7 +216,7 @@ impl Statements for MysqlSession {
 mod tests {
     use super::*;
 
-    /// A value at the wrong place is another row.
+    /// A value patched in at the wrong offset would address another row.
     #[test]
     fn a_request_that_is_written_over_is_the_one_that_the_library_encodes() {
         for class in OpClass::STATEMENTS {

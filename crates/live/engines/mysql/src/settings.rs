@@ -1,8 +1,8 @@
 //! Server settings that a study may use.
 //!
 //! A server is private because of its data, socket and log paths, its accounts and plugins. Invariants:
-//! settings that affect those are refused, also by any beginning of their name (servers accept unique ones)
-//! and under a prefix; values are never paths. Allowed families and names are listed; others are refused.
+//! settings that affect those are refused, also abbreviated (servers accept unique prefixes) and under a
+//! prefix; values are never paths. Allowed families and names are listed; others are refused.
 
 /// Prefixes of names that the server strips.
 const TAKEN_OFF: [&str; 5] = ["loose_", "skip_", "enable_", "disable_", "maximum_"];
@@ -58,7 +58,7 @@ pub(crate) fn check_setting(pair: &str) -> Result<(), String> {
              optimizer, isolation and packets",
         );
     }
-    // Servers accept a unique beginning of a name.
+    // Servers accept unique prefixes of names.
     if PLACES.split(' ').any(|place| place.starts_with(&name)) {
         return refuse("paths are set by Crosspoint");
     }
@@ -68,7 +68,6 @@ pub(crate) fn check_setting(pair: &str) -> Result<(), String> {
     }
 }
 
-/// Checks a value.
 pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
     let path = value.contains(['/', '\\']);
     if path || value.chars().any(char::is_control) || value.is_empty() || value.len() > 200 {

@@ -34,7 +34,7 @@ const COUNTERS: [(&str, &str, bool); 22] = [
     ("Com_commit", "commits, 1/s", true),
 ];
 
-/// The counters now.
+/// Reads the counters.
 pub(crate) fn counters(conn: &mut Conn) -> mysql::Result<Vec<Counter>> {
     let status = status(conn)?;
     let of = |(theirs, name, sum): &(&str, &'static str, bool)| {
@@ -84,7 +84,7 @@ pub(crate) fn totals(
     out
 }
 
-/// Bytes of a number with the suffixes that servers know on their command line: `64M`.
+/// Parses a number with the suffixes of the servers' command line: `64M`.
 pub(crate) fn bytes_of(text: &str) -> Option<u64> {
     let (number, shift) = match text.trim().char_indices().last()? {
         (end, 'K' | 'k') => (&text[..end], 10),
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(bytes_of("99999999999999G"), None);
     }
 
-    /// The identity of writes rests on these.
+    /// The check of write counters depends on these differences.
     #[test]
     fn totals_are_differences() {
         let make = |requests: f64, reads: f64, pages: f64| {

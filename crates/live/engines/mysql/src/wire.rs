@@ -23,7 +23,7 @@ const HEADER: usize = 4;
 /// Payload of a packet that ends columns, if the server sends it.
 const END_OF_COLUMNS: usize = 5;
 
-/// Where in a result we are.
+/// Position in a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// Before the first packet.
@@ -173,7 +173,7 @@ impl Wire {
     }
 }
 
-/// The stage after a packet; columns and rows are passed without their bytes.
+/// The stage after a packet; columns and rows are skipped without looking at their bytes.
 fn after(stage: Stage, packet: &[u8]) -> Stage {
     match (stage, packet.first().copied()) {
         (Stage::Begin, Some(0x00 | 0xff)) => Stage::Done,
@@ -191,7 +191,7 @@ fn after(stage: Stage, packet: &[u8]) -> Stage {
     }
 }
 
-/// An error packet: 0xff, number, `#` and five characters of state, words.
+/// An error packet: 0xff, number, `#` and five characters of SQL state, message.
 fn error_of(packet: &[u8]) -> EngineError {
     let number = packet.get(1..3).map_or(0, |two| u16::from_le_bytes([two[0], two[1]]));
     let words = packet.get(3..).unwrap_or_default();
@@ -219,7 +219,7 @@ mod tests {
         framed
     }
 
-    /// Feeds a result in pieces of `size` and gives when it was whole.
+    /// Feeds a result in pieces of `size` bytes; returns after which piece it was complete.
     fn fed(result: &[u8], size: usize) -> (Wire, Vec<Result<bool, String>>) {
         let mut wire = Wire::new();
         wire.stage = Stage::Begin;
@@ -235,7 +235,7 @@ mod tests {
         (wire, seen)
     }
 
-    /// A result that is taken to be whole too early is the answer to the next statement.
+    /// If a result is taken as complete too early, the rest answers the next statement.
     #[test]
     fn the_end_of_a_result_is_found_however_it_comes_in() {
         let row = packet(4, &[0, 0, 3, b'a', 0xfe, b'c']);
@@ -246,11 +246,11 @@ mod tests {
             // Columns, their end, rows, the end.
             [packet(1, &[1]), column.clone(), old_end.clone(), row.clone(), old_end.clone()]
                 .concat(),
-            // Without the end of columns; the last one is an OK.
+            // Without an EOF packet after the columns; the last packet is an OK.
             [packet(1, &[1]), column.clone(), row.clone(), row.clone(), new_end.clone()].concat(),
             // Columns left out.
             [packet(1, &[1, 0]), row.clone(), new_end.clone()].concat(),
-            // Columns told, with the byte that says so.
+            // A column count, with the byte for metadata.
             [packet(1, &[1, 1]), column.clone(), row, new_end.clone()].concat(),
             // No rows, in both dialects.
             [packet(1, &[1, 0]), new_end].concat(),

@@ -1,4 +1,4 @@
-//! Loading that was cut off and continues, on a real server.
+//! An interrupted load that is continued on a real server.
 
 mod support;
 
@@ -21,13 +21,12 @@ fn mariadb_keeps_the_contract_of_sql() {
     contract::sql::check::<Mysql>(&Place::Server { target, flavour }, |job| job);
 }
 
-/// What the server makes of every byte of both tables.
+/// The server's checksums of both tables.
 fn sums(conn: &mut mysql::Conn) -> Vec<(String, u64)> {
     conn.query("CHECKSUM TABLE sbtest1, sbtest2").expect("sums")
 }
 
-/// A load that continues must give the tables that it would have given, or two runs differ by when one was
-/// interrupted.
+/// A continued load must give identical tables, or runs would differ by when their load was interrupted.
 #[test]
 fn a_load_that_was_cut_off_goes_on_to_the_same_tables() {
     if missing(&["mariadbd"]) {
@@ -40,7 +39,7 @@ fn a_load_that_was_cut_off_goes_on_to_the_same_tables() {
     assert!(load(&engine, &plan, (Seed(5), 2), &mut |_| true).expect("loaded"));
     let whole = sums(&mut conn);
     conn.query_drop("DROP TABLE sbtest1, sbtest2").expect("dropped");
-    // Cut off as soon as something is in, however often that happens.
+    // Interrupted whenever some rows are in, any number of times.
     let mut rounds = 0;
     while !load(&engine, &plan, (Seed(5), 1), &mut |rows| rows == 0).expect("a part") {
         rounds += 1;

@@ -1,6 +1,6 @@
-//! Our statements and sysbench's, both as the server's general log has them.
+//! Our statements and sysbench's, compared in the server's general log.
 //!
-//! If they differ, what a study says of sysbench's workload is of another one.
+//! If they differ, a study of sysbench's workload measures another one.
 
 mod support;
 
@@ -24,7 +24,7 @@ struct Logged {
     row: Option<u64>,
 }
 
-/// What was executed, in order; `Prepare` and what is not of the workload left out.
+/// Executed statements in order, without `Prepare` and statements outside of the workload.
 fn parse(log: &str) -> Vec<Logged> {
     let executed = log.lines().filter_map(|line| {
         let (head, text) = line.split_once("Execute\t").or_else(|| line.split_once("Query\t"))?;
@@ -58,7 +58,7 @@ fn logged(text: &str) -> Logged {
     }
     let shape = shape.replace("sbtest?", "sbtest");
     let mut numbers = numbers.into_iter();
-    // Only `k=k+1` has a number that is no row; it stands before the row.
+    // Only `k=k+1` has a number that is not a row; it precedes the row.
     let one = usize::from(shape.contains("k=k+?"));
     Logged { table: numbers.next().unwrap_or(0), row: numbers.nth(one), shape }
 }
@@ -93,7 +93,7 @@ fn general_log(private: &Private) -> std::path::PathBuf {
 }
 
 impl Logs {
-    /// What `work` makes the server log.
+    /// The log entries that `work` causes.
     fn of(&self, work: impl FnOnce()) -> Vec<Logged> {
         let mut conn = self.private.server.target(None).connect().expect("a connection");
         let path = general_log(&self.private);
@@ -127,8 +127,8 @@ fn sysbench(private: &Private, script: &str, options: &[&str], command: &str) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// Tables by how often they were drawn: once for all statements of one kind in a transaction, in the old
-/// dialect once a transaction.
+/// How often each table was chosen: once per kind of statement and transaction; in the old dialect once per
+/// transaction.
 fn tables(log: &[Logged], old: bool) -> Vec<u64> {
     let mut counts = vec![0; TABLES as usize];
     let several = log.iter().any(|one| one.shape != log[0].shape);
@@ -210,7 +210,7 @@ fn statements_are_those_of_sysbench() {
         let ours = logs.of(|| assert_eq!(logs.private.run(&job).failure, None));
         compare(&ours, &theirs, &what);
     }
-    // The old script is in no package; where one has it, it is compared too.
+    // The old script is in no package; it is compared if its path is given.
     let Ok(script) = std::env::var("CROSSPOINT_SYSBENCH_05_OLTP") else { return };
     for distribution in ["uniform", "gaussian"] {
         let distribution_option = format!("--rand-type={distribution}");

@@ -21,7 +21,7 @@ macro_rules! functions {
         #[allow(non_snake_case, reason = "RocksDB's own names")]
         pub(crate) struct Api {
             _library: Option<Library>,
-            /// File that they are from.
+            /// File of the library.
             pub file: PathBuf,
             $(pub $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)+
         }
@@ -119,9 +119,9 @@ functions! {
     free(*mut c_void);
 }
 
-/// Word for the RocksDB that was built with this program.
+/// Name of the RocksDB that was built with this program.
 pub(crate) const WORD: &str = "vendored";
-/// Its name, as a library's file: librocksdb-sys 0.19.0.
+/// Its version, written like a library file: librocksdb-sys 0.19.0.
 #[cfg(feature = "vendored")]
 const VENDORED: &str = "librocksdb.so.11.8.1 (vendored)";
 
@@ -184,10 +184,10 @@ impl Api {
             .into())
     }
 
-    /// Copies and frees a text of RocksDB's; empty for null.
+    /// Copies and frees a string of RocksDB; empty for null.
     ///
     /// # Safety
-    /// `text` is null or a string that RocksDB allocated and nobody else holds.
+    /// `text` is null or a string that RocksDB allocated, with no other owner.
     pub unsafe fn take(&self, text: *mut c_char) -> String {
         if text.is_null() {
             return String::new();

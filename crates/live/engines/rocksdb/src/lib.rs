@@ -26,7 +26,8 @@ use statistics::{
 use study::{Descriptor, Durability, KvJob, KvWorkload, Operations, OptionKind, VirtualTime};
 use units::Bytes;
 
-/// Refuses options that lead out of the database's directory, whose cost would be counted as the stack's.
+/// Refuses options with paths outside of the database's directory, whose I/O would not be on the stack under
+/// test.
 fn check_settings(settings: &str) -> Result<(), String> {
     const PATHS: [&str; 4] = ["wal_dir", "db_log_dir", "db_paths", "cf_paths"];
     let names = settings.split([';', '{', '}']).filter_map(|part| part.split_once('='));
@@ -54,7 +55,7 @@ static ROCKSDB: Descriptor = Descriptor {
         settings: OptionKind::Text(check_settings, "name=value;name=value"), Some(""), Never,
             "Options by RocksDB's own names, as in its OPTIONS files; none that puts files elsewhere";
     },
-    // Memory so small that tables are written and merged meanwhile.
+    // Memory so small that flushes and compactions occur meanwhile.
     power_cuts: Some(
         "workload = \"overwrite\"\nrecords = 500\nvalue_size = \"400B\"\nload_batch = 50\nverify = true\n\
          durability = \"device\"\noptions.settings = \"write_buffer_size=65536\"\n",
@@ -82,7 +83,7 @@ fn failed(action: &'static str, reason: impl std::fmt::Display) -> EngineError {
     EngineError::failed("rocksdb", action, reason)
 }
 
-/// The error without a library.
+/// The error if there is no library.
 fn not_loaded(action: &str, reason: &str) -> EngineError {
     let help = format!("{}, or library = \"/path/of/librocksdb.so\"", ROCKSDB.install);
     EngineError::refused(format!("rocksdb: cannot {action}: {reason}"), help)
@@ -142,7 +143,7 @@ unsafe impl Send for Owned {}
 // SAFETY: as above.
 unsafe impl Sync for Owned {}
 
-/// Calls a function of RocksDB's that reports by a message.
+/// Calls a RocksDB function that reports errors by a message.
 fn checked<T>(
     api: &Api,
     action: &'static str,
@@ -180,8 +181,8 @@ pub struct RocksDbAccess<'a> {
     times: ThreadTimes<'a>,
 }
 
-/// Options for the fastest fill: a memtable is sorted only when full, and files are not merged meanwhile (the
-/// bulk load of RocksDB's documented flash tests).
+/// Options for the fastest fill: a memtable is sorted only when full, and compaction is off (the bulk load of
+/// RocksDB's documented flash tests).
 const BULK: &str = "memtable_factory=vector;allow_concurrent_memtable_write=false;\
     disable_auto_compactions=true;level0_file_num_compaction_trigger=10485760;\
     level0_slowdown_writes_trigger=10485760;level0_stop_writes_trigger=10485760;";
@@ -481,7 +482,7 @@ impl KeyValue for RocksDbAccess<'_> {
 mod tests {
     use super::*;
 
-    /// Says what is missing, where continuous integration counts it.
+    /// Whether the library is installed; otherwise counts a skipped test.
     fn installed() -> bool {
         let path = cfg!(feature = "vendored").then(|| Path::new(api::WORD));
         let found = load(path).is_ok();
@@ -531,7 +532,7 @@ mod tests {
         opened.close().unwrap();
     }
 
-    /// Counts that a version calls otherwise would be missing from every report without a word.
+    /// A counter that a RocksDB version renamed would be missing from every report without notice.
     #[test]
     fn operations_are_timed_by_rocksdb_itself() {
         if !installed() {

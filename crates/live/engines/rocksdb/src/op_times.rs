@@ -15,22 +15,19 @@ use crate::{Object, Owned};
 /// One of this many operations of each kind in a session is timed; a prime, so that no pattern of a
 /// workload beats with it.
 pub(crate) const EACH: u32 = 127;
-/// RocksDB's level for no counting; by default it counts what nobody reads.
+/// RocksDB's perf level that disables counting; the default counts.
 const NOTHING: c_int = 1;
 /// RocksDB's level for step times: 4 excludes mutex times in every version (from 8.7 on with one step less,
 /// before with CPU time as well).
 const TIMES: c_int = 4;
 
-/// Lookups, and updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A lookup.
     Get,
-    /// An update.
     Put,
 }
 
-/// `(RocksDB's name of a step, total, whose)`.
+/// `(RocksDB's name of a step, counter name, kind of operation)`.
 const STEPS: [(&str, &str, Kind); 5] = [
     ("block_read_time", "get_block_read_time", Kind::Get),
     ("write_wal_time", "put_log_time", Kind::Put),
@@ -47,7 +44,7 @@ pub(crate) struct OpTimes(Mutex<Sums>);
 struct Sums {
     gets: Timed,
     puts: Timed,
-    /// Of each step, nanoseconds.
+    /// Per step, nanoseconds.
     steps: [u64; STEPS.len()],
     /// Steps that this RocksDB lacks.
     absent: [bool; STEPS.len()],
@@ -67,15 +64,15 @@ impl Timed {
         self.whole += more.whole;
     }
 
-    /// Of a sum its share of one operation, in seconds.
+    /// The share of a sum per timed operation, seconds.
     fn mean(self, sum: u64) -> Option<f64> {
         (self.count > 0).then(|| sum as f64 / self.count as f64 / 1e9)
     }
 }
 
 impl OpTimes {
-    /// Means of a timed operation by total, in seconds, and the number timed; without kinds that were not
-    /// timed, and steps that this RocksDB lacks.
+    /// Mean seconds per timed operation by counter, and the number timed; without kinds that were not timed,
+    /// and steps that this RocksDB lacks.
     pub fn means(&self) -> Vec<(&'static str, f64)> {
         let sums = *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let of = |kind| match kind {
@@ -119,7 +116,7 @@ pub(crate) struct ThreadTimes<'a> {
     sums: &'a OpTimes,
     /// RocksDB's handle of the thread's counts.
     context: Owned,
-    /// Of each kind, since the last that was timed.
+    /// Per kind, operations since the last timed one.
     since: [u32; 2],
     gets: Timed,
     puts: Timed,
@@ -155,7 +152,7 @@ impl<'a> ThreadTimes<'a> {
         Some(Instant::now())
     }
 
-    /// An operation is over that was `timed`.
+    /// Ends an operation that was `timed`, or not.
     #[inline]
     pub fn end_one(&mut self, kind: Kind, timed: Option<Instant>) {
         let Some(began) = timed else { return };
@@ -182,7 +179,7 @@ impl Drop for ThreadTimes<'_> {
 mod tests {
     use super::*;
 
-    /// A step that is taken for another is a wrong reason for a slow database.
+    /// A step read under a wrong name would give a wrong cause for a slow database.
     #[test]
     fn steps_are_read_by_their_whole_names_and_divided_by_their_kind() {
         let report = "get_block_read_time = 7, block_read_time = 3000, write_wal_time = 500, \

@@ -45,7 +45,7 @@ pub struct Skeleton {
 const DELETED: u32 = u32::MAX;
 /// Bytes before a record: lengths of key and value. Bytes before a frame: its length and checksum.
 const HEADER: usize = 8;
-/// Most bytes of a frame, a key or a value.
+/// Maximum bytes of a frame, a key or a value.
 const LONGEST: usize = 1 << 30;
 
 fn failed(action: &'static str) -> impl Fn(Error) -> EngineError {
@@ -126,7 +126,7 @@ impl Engine for Skeleton {
         let (mut whole, mut index) = (Vec::new(), Index::new());
         log.read_to_end(&mut whole).map_err(failed("read the log"))?;
         let end = replay(&whole, &mut index) as u64;
-        // The rest is of a failed commit; a shorter one over it would leave a part.
+        // The rest belongs to a failed commit; a shorter one over it would leave a fragment.
         log.set_len(end).map_err(failed("cut the log"))?;
         let sync = job.durability == Durability::Device;
         Ok(Self { log, sync, end: Some(end).into(), index: index.into() })

@@ -10,27 +10,28 @@ use super::layout::Step;
 /// An access in progress.
 #[derive(Debug)]
 pub(crate) struct Io {
-    /// None: the kernel's write-back.
+    /// `None`: write-back by the kernel.
     pub task: Option<TaskId>,
     /// Steps that have not been submitted.
     pub steps: VecDeque<Step>,
-    /// Requests in flight, and reads of others that it waits for.
+    /// Requests in flight, and reads by others that it waits for.
     pub outstanding: usize,
     /// Its next step is yet to be submitted.
     pub delayed: bool,
     /// Pages on the device that it reads.
     pub reads: Vec<u64>,
-    /// Accesses that wait for these pages, too.
+    /// Accesses that wait for the same pages.
     pub followers: Vec<u64>,
     /// When its requests were submitted.
     pub began: Nanos,
-    /// Place of their kind in [`crate::file_access::DriveTotals::times`].
+    /// Index of the kind in [`crate::file_access::DriveTotals::times`].
     pub kind: usize,
 }
 
 /// Share of the cache that may be dirty before the kernel writes back (`vm.dirty_background_ratio`), percent.
 pub(crate) const BACKGROUND_PERCENT: u64 = 10;
-/// Share of it that may be dirty or being written back before writers wait (`vm.dirty_ratio`), percent.
+/// Share of the page cache that may be dirty or under write-back before writers are throttled
+/// (`vm.dirty_ratio`), percent.
 pub(crate) const DIRTY_PERCENT: u64 = 20;
 /// Requests of the kernel's write-back in flight.
 pub(crate) const WRITE_BACK_DEPTH: usize = 32;

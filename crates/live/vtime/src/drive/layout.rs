@@ -1,7 +1,7 @@
-//! Where files lie on the device.
+//! Layout of files on the device.
 //!
-//! Invariant: a file gets a chunk when one of its pages is first asked for; chunks of removed files are used
-//! again.
+//! Invariant: a chunk is allocated when one of its pages is first accessed; chunks of removed files are
+//! reused.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,21 +9,21 @@ use device::{Operation, Request};
 
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = 4096;
-/// Pages that are placed together.
+/// Pages per chunk.
 const CHUNK: u64 = 256;
 /// Largest request, pages: 1,280 KiB (`BLK_DEF_MAX_SECTORS_CAP`, Linux 6.18).
 const REQUEST_MAX: u64 = 320;
-/// Pages of the journal, at the start of the device: 128 MiB, as mke2fs(8) makes on most disks.
+/// Size of the journal at the start of the device, pages: 128 MiB, the default of mke2fs(8) on most disks.
 pub(crate) const JOURNAL: u64 = 32_768;
 
 /// Requests that are submitted at once.
 pub(crate) type Step = Vec<Request>;
 
-/// The pages of files, by their places on the device in pages.
+/// Maps pages of files to pages of the device.
 #[derive(Debug)]
 pub(crate) struct Layout {
     capacity: u64,
-    /// First page on the device of each file's chunks; in order, so that the same runs give the same layout.
+    /// First device page of each chunk, by file; sorted, so that identical runs give the same layout.
     places: HashMap<u64, BTreeMap<u64, u64>>,
     /// File and chunk at each first page.
     owners: HashMap<u64, (u64, u64)>,
@@ -33,7 +33,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Nothing but the journal, on a device of `capacity` bytes.
+    /// An empty device of `capacity` bytes with a journal.
     pub fn new(capacity: u64) -> Self {
         Self {
             capacity: (capacity / PAGE).clamp(JOURNAL + CHUNK, u64::from(u32::MAX)),
@@ -44,12 +44,12 @@ impl Layout {
         }
     }
 
-    /// Pages up to the last one that was given away.
+    /// Number of device pages up to the end of the last allocated chunk.
     pub fn end(&self) -> u32 {
         self.next_free as u32
     }
 
-    /// Place of a file's page.
+    /// Device page of a file's page.
     pub fn place(&mut self, file: u64, page: u64) -> u64 {
         let (chunk, places) = (page / CHUNK, self.places.entry(file).or_default());
         if let Some(first) = places.get(&chunk) {
@@ -67,19 +67,19 @@ impl Layout {
         first + page % CHUNK
     }
 
-    /// File and page of it at a place.
+    /// File and page at a device page.
     pub fn owner(&self, place: u64) -> Option<(u64, u64)> {
         let (file, chunk) = self.owners.get(&(place / CHUNK * CHUNK))?;
         Some((*file, chunk * CHUNK + place % CHUNK))
     }
 
-    /// Pages of a file that have a place, each with it.
+    /// Allocated pages of a file with their device pages.
     pub fn pages(&self, file: u64) -> impl Iterator<Item = (u64, u64)> {
         let chunks = self.places.get(&file).into_iter().flatten();
         chunks.flat_map(|(chunk, first)| (0..CHUNK).map(move |n| (chunk * CHUNK + n, first + n)))
     }
 
-    /// Forgets a file; its places are free.
+    /// Removes a file and frees its chunks.
     pub fn remove(&mut self, file: u64) {
         for first in self.places.remove(&file).unwrap_or_default().into_values() {
             self.owners.remove(&first);

@@ -4,7 +4,7 @@ use super::*;
 
 use device::Stages;
 
-/// Each request takes as long as its operation says.
+/// A device with a fixed latency per operation.
 #[derive(Debug, Default)]
 struct Fixed {
     queue: Vec<(Nanos, Nanos, Request)>,
@@ -62,7 +62,7 @@ fn read(offset: u64, length: u64, flags: u64) -> FileAccess {
 
 const TASK: TaskId = TaskId(0);
 
-/// A database that bypasses the cache pays for each read; one that does not pays once.
+/// Direct I/O must pay for each read, buffered reads only for the first.
 #[test]
 fn the_page_cache_serves_what_it_holds() {
     let mut drive = drive(1 << 20);
@@ -86,7 +86,7 @@ fn the_page_cache_serves_what_it_holds() {
     }
 }
 
-/// Two lookups of one page at once are one read of the drive, and neither has its value before it is there.
+/// Two simultaneous lookups of one page must cause one read, and both must wait for it.
 #[test]
 fn a_page_that_is_being_read_is_waited_for() {
     let mut drive = drive(1 << 20);
@@ -97,7 +97,7 @@ fn a_page_that_is_being_read_is_waited_for() {
     assert_eq!(drive.access(TASK, Nanos(0), random), AccessStart::Waits(Wait::Read));
     drive.advance(Nanos(4), &mut ended);
     assert_eq!(drive.access(other, Nanos(4), random), AccessStart::Waits(Wait::Read));
-    // The page next to it as well: until both are there.
+    // Waits for both pages, this one and the next.
     let both = read(0, 8192, access::RANDOM);
     assert_eq!(drive.access(third, Nanos(4), both), AccessStart::Waits(Wait::Read));
     while let Some(at) = drive.next_event() {
@@ -108,7 +108,7 @@ fn a_page_that_is_being_read_is_waited_for() {
     assert!(ended.iter().all(|one| one.next.is_none()));
     assert_eq!((drive.totals().reads, drive.reading.len(), drive.pending.len()), (2, 0, 0));
     assert_eq!(drive.access(TASK, Nanos(20), random), AccessStart::Done);
-    // What bypasses the cache is in nobody's way.
+    // Direct I/O does not wait for cached reads.
     assert_eq!(
         drive.access(TASK, Nanos(20), read(0, 4096, access::DIRECT)),
         AccessStart::Waits(Wait::Read)
@@ -116,7 +116,7 @@ fn a_page_that_is_being_read_is_waited_for() {
     assert_eq!(drive.access(other, Nanos(20), random), AccessStart::Done);
 }
 
-/// A commit that extends its log costs two flushes' worth of journal; one that overwrites it does not.
+/// A commit that extends its log costs a journal commit with two flushes; one that overwrites it does not.
 #[test]
 fn a_commit_costs_what_the_file_system_does() {
     let mut drive = drive(1 << 30);
@@ -131,13 +131,14 @@ fn a_commit_costs_what_the_file_system_does() {
     assert_eq!((totals.flushes, totals.writes), (2, 4));
     let sync = FileAccess { flags: access::WRITE | access::SYNC, ..write };
     assert_eq!(whole(&mut drive, |drive, now| drive.access(TASK, now, sync)), 20 + 1_000);
-    // What was removed is not written.
+    // Dirty pages of a removed file are not written.
     whole(&mut drive, |drive, now| drive.access(TASK, now, write));
     drive.remove(1);
     assert_eq!(drive.dirty, 0);
 }
 
-/// A long load would be written by its flush alone, and its writer would never wait for the drive.
+/// Without write-back a long load would be written by its flush alone, and its writer would never be
+/// throttled.
 #[test]
 fn the_kernel_writes_back_and_holds_writers_that_are_too_fast() {
     let mut drive = drive(1 << 20);
@@ -186,7 +187,7 @@ fn mapped_pages_that_leave_the_cache_are_reported() {
         }
     }
     assert!(mapped.len() <= 64, "{} pages in 64 frames", mapped.len());
-    // Without MADV_RANDOM the pages around are read with it.
+    // Without MADV_RANDOM the pages around are read as well.
     let around = |drive: &mut Drive<Fixed>, now| {
         drive.access(TASK, now, read(8 * PAGE, PAGE, access::MAPPED))
     };
@@ -195,7 +196,7 @@ fn mapped_pages_that_leave_the_cache_are_reported() {
     assert_eq!(drive.totals().read_bytes - before, READ_AHEAD * PAGE);
 }
 
-/// A commit on a fast drive would be too fast without the wake-ups between its requests.
+/// Without wake-ups between its requests a commit on a fast drive would be too fast.
 #[test]
 fn steps_of_one_access_are_apart_by_the_host_path() {
     let mut drive = drive(1 << 30).with_gap(Nanos(100));

@@ -6,7 +6,7 @@
 use super::{Cache, Line, NONE};
 use crate::Request;
 
-/// The ends of a list from most to least recently used.
+/// Head and tail of a list from most to least recently used.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ends {
     newest: u32,
@@ -17,7 +17,7 @@ impl Ends {
     pub const EMPTY: Self = Self { newest: NONE, oldest: NONE };
 }
 
-/// Lines cleaned at once to make room (Open CAS).
+/// Lines cleaned at once to free space (Open CAS).
 const ROOM: usize = 32;
 
 impl<D: crate::Device> Cache<D> {
@@ -102,7 +102,7 @@ impl<D: crate::Device> Cache<D> {
         Some(place)
     }
 
-    /// Makes room for every line of a request; `None` if one has none.
+    /// Allocates every line of a request; `None` if that fails for one.
     pub(super) fn allocate_all(&mut self, request: Request) -> Option<u32> {
         let mut first = None;
         for number in self.numbers(request) {

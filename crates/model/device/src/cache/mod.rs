@@ -5,11 +5,11 @@
 //! cached goes to the fast device; others go to the slow one and, after `promotion_hits` misses of the first
 //! line, into the cache in the background. Writes: **write-back** goes to the fast device, with a metadata
 //! write for a line that becomes dirty; **write-through** to both; **write-around** to the slow one, and the
-//! lines are dropped. Without a clean line, requests pass through to the slow device, the dirty-line stall,
-//! and some lines are cleaned. A cleaner with `clean_depth` lines in flight reads dirty lines, oldest first,
-//! and writes them to the slow device: when no line is clean, and from `dirty_high` of the cache until a
-//! tenth less is dirty. With `dirty_max`, writes wait at that share, as a page cache throttles its writers;
-//! otherwise they pass through. Every request takes `lookup_time` first.
+//! lines are dropped. Without a clean line, requests pass through to the slow device (the performance drop of
+//! a full cache), and some lines are cleaned. A cleaner with `clean_depth` lines in flight reads dirty lines,
+//! oldest first, and writes them to the slow device: when no line is clean, and from `dirty_high` of the
+//! cache until a tenth less is dirty. With `dirty_max`, writes wait at that share, as a page cache throttles
+//! its writers; otherwise they pass through. Every request takes `lookup_time` first.
 //!
 //! # Source
 //! Open CAS Linux documentation (cache modes, ALRU cleaning, promotion, pass-through when eviction fails) and
@@ -41,7 +41,7 @@ pub enum CacheMode {
     WriteBack,
     /// Acknowledged by both.
     WriteThrough,
-    /// Past the cache.
+    /// To the slow device only.
     WriteAround,
 }
 
@@ -55,7 +55,7 @@ pub struct CacheParameters {
     pub slow: String,
     /// Write policy.
     pub mode: Constant<CacheMode>,
-    /// Bytes of the fast device that cache.
+    /// Capacity of the fast device used for caching, bytes.
     pub size: Constant<Bytes>,
     /// Bytes of a line.
     pub line: Constant<Bytes>,
@@ -73,7 +73,7 @@ pub struct CacheParameters {
     pub clean_depth: Constant<u32>,
 }
 
-/// A single multiplication: sufficient for line numbers, and portable.
+/// A hash of one multiplication: sufficient for line numbers, and portable.
 #[derive(Debug, Clone, Default)]
 struct LineHasher(u64);
 
@@ -107,17 +107,17 @@ struct Line {
     dirty: bool,
 }
 
-/// Work of a device for a job.
+/// A request of the cache to one of its devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
-    /// For the user; `left` operations remain.
+    /// For the user; `left` requests remain.
     User { request: Request, path: Route, left: u32, fill: bool },
-    /// Filling after a miss.
+    /// Fills a line after a miss.
     Fill,
-    /// The cleaner reads a line from the fast device; the second field is its sequence number of becoming
-    /// dirty.
+    /// The cleaner reads a line from the fast device; the second field is the sequence number at which it
+    /// became dirty.
     CleanRead(u32, u64),
-    /// And writes it to the slow one.
+    /// The cleaner writes it to the slow device.
     CleanWrite(u64),
 }
 
@@ -133,7 +133,7 @@ pub struct Cache<D> {
     promotion_hits: u32,
     metadata_write: u32,
     dirty_high: usize,
-    /// No limit where it is the largest number.
+    /// Maximum number of dirty lines; `usize::MAX` without a limit.
     dirty_max: usize,
     /// Writes that wait for lines to be cleaned.
     throttled: VecDeque<u32>,
@@ -142,9 +142,9 @@ pub struct Cache<D> {
     map: LineMap<u32>,
     clean_lines: Ends,
     dirty_lines: Ends,
-    /// Places that were used and are not.
+    /// Free indices of earlier jobs.
     free: Vec<u32>,
-    /// Lines to clean because there was no room.
+    /// Lines to clean because no line was free.
     to_clean: usize,
     /// Misses of lines that are not cached yet.
     misses: LineMap<u32>,
@@ -152,10 +152,10 @@ pub struct Cache<D> {
     dirty_order: VecDeque<(u32, u64)>,
     /// Lines that have become dirty so far.
     dirtied: u64,
-    /// Flushes that wait for lines to be cleaned, with the lines that were dirtied before each.
+    /// Flushes that wait for cleaning, each with the sequence number up to which lines must be clean.
     flushes: VecDeque<(u32, u64)>,
     dirty: usize,
-    /// Lines being cleaned, by their sequence number of becoming dirty.
+    /// Lines being cleaned, by the sequence number at which they became dirty.
     cleaning: Vec<u64>,
     clean_on: bool,
     jobs: Slab<Work>,
@@ -297,8 +297,7 @@ impl<D: Device> Cache<D> {
         1
     }
 
-    /// Both devices are flushed; where the fast one forgets with the power, all that is dirty is written to
-    /// the slow one before.
+    /// Flushes both devices; if the fast one is volatile, all dirty lines are written to the slow one first.
     fn flush(&mut self, now: Nanos, job: u32, request: Request) -> u32 {
         if self.fast.forgets() && self.dirty + self.cleaning.len() > 0 {
             self.flushes.push_back((job, self.dirtied));
@@ -350,7 +349,7 @@ impl<D: Device> Cache<D> {
             }
             Work::User { request, mut path, fill, .. } => {
                 self.jobs.take(job);
-                // The device that is last is the one that the request waits for.
+                // The request waits for the device that completes last.
                 path.below(&completion);
                 done.push(path.done(request.id));
                 if let Some(place) = fill.then(|| self.allocate_all(request)).flatten() {
@@ -362,7 +361,7 @@ impl<D: Device> Cache<D> {
                         Request::write(0, 0, request.length).by(OWN),
                     );
                 }
-                // Makes room if there is none.
+                // Cleans lines if none is free.
                 if self.to_clean > 0 {
                     self.clean(now);
                 }
@@ -370,7 +369,7 @@ impl<D: Device> Cache<D> {
             Work::Fill => {
                 self.jobs.take(job);
             }
-            // It was dropped meanwhile.
+            // The line was dropped in the meantime.
             Work::CleanRead(place, order) if !self.lines[place as usize].dirty => {
                 self.cleaned(now, job, order);
             }
@@ -386,7 +385,7 @@ impl<D: Device> Cache<D> {
         }
     }
 
-    /// A line is clean.
+    /// A line has become clean.
     fn cleaned(&mut self, now: Nanos, job: u32, order: u64) {
         self.jobs.take(job);
         self.cleaning.retain(|number| *number != order);
@@ -402,7 +401,7 @@ impl<D: Device> Cache<D> {
 }
 
 impl<D: Device> Device for Cache<D> {
-    /// Clean data is on the slow device, too; a flush writes back dirty data of a volatile fast device.
+    /// Clean data is on the slow device as well; a flush writes back dirty data of a volatile fast device.
     fn forgets(&self) -> bool {
         self.slow.forgets()
     }
@@ -476,7 +475,7 @@ mod tests {
         Cache::new(&parameters, ram(10), ram(100))
     }
 
-    /// Microseconds that one operation takes, everything before it having settled.
+    /// Microseconds of one operation on an idle cache.
     fn takes(cache: &mut Cache<Ram>, second: u64, operation: Operation, line: u64) -> u64 {
         let now = Nanos::from_secs(second);
         let mut done = Vec::new();
@@ -496,7 +495,7 @@ mod tests {
         let mut cache = cache(CacheMode::WriteBack, "100%");
         assert_eq!(takes(&mut cache, 1, Operation::Read, 5), 100);
         assert_eq!(takes(&mut cache, 2, Operation::Read, 5), 10);
-        // Eight others push it out: least recently used goes first.
+        // Eight others evict it: the least recently used goes first.
         for line in 10..18 {
             takes(&mut cache, 3 + line, Operation::Read, line);
         }
@@ -545,7 +544,7 @@ mod tests {
         assert_eq!(cache.dirty_lines(), 6);
     }
 
-    /// A cache that is full of dirty lines makes room where it is needed, or it would never cache again.
+    /// A cache full of dirty lines must clean some, or it would never cache again.
     #[test]
     fn without_room_some_lines_are_cleaned() {
         let mut cache = cache(CacheMode::WriteBack, "100%");
@@ -559,7 +558,7 @@ mod tests {
         assert!(cache.dirty_lines() < 8);
     }
 
-    /// A page cache: nobody passes it, so at its limit writers go at the pace of the cleaner.
+    /// As a page cache without bypass: at the dirty limit, writers are throttled to the cleaner's speed.
     #[test]
     fn at_the_limit_writers_wait_for_the_cleaner() {
         let mut cache = cache(CacheMode::WriteBack, "25%");

@@ -15,11 +15,11 @@ const BUFFERED_WRITES: f64 = 128.0;
 /// A write buffer, initially full.
 #[derive(Debug, Clone)]
 pub(super) struct Buffer {
-    /// By size.
+    /// One row per size.
     pub times: Vec<Row>,
-    /// Work that it holds at least, nanoseconds.
+    /// Minimum capacity, as nanoseconds of work.
     capacity: f64,
-    /// Work of a write, on average of the last ones.
+    /// Moving average of the work per write, nanoseconds.
     work: f64,
     /// Work not done at `at`; capped at the buffer's size when a write is added.
     backlog: f64,
@@ -44,12 +44,12 @@ impl Buffer {
         }
     }
 
-    /// Work that it holds.
+    /// Capacity, as nanoseconds of work.
     fn holds(&self) -> f64 {
         self.capacity.max(self.work * BUFFERED_WRITES)
     }
 
-    /// The remaining pressure.
+    /// The current pressure on reads.
     pub fn pressure(&self, now: Nanos) -> f64 {
         self.pressure * (-((now - self.at.min(now)).get() as f64) / self.holds()).exp()
     }
@@ -68,7 +68,7 @@ impl Buffer {
         let before = if self.work > 0.0 { self.work } else { work };
         self.work = before + (work - before) * 2.0 / BUFFERED_WRITES;
         self.pressure += work / self.holds();
-        // Also initially: as full as its present size allows.
+        // Also initially: filled up to its present capacity.
         self.backlog = (self.backlog + work).min(self.holds());
         self.full |= self.backlog >= self.holds();
     }

@@ -4,19 +4,19 @@
 
 use super::rows::Table;
 
-/// The measured size before a length, and how far it is towards the next one.
+/// Index of the measured size below a length, and the position (0 to 1) towards the next one.
 pub(super) type Place = (usize, f64);
 
 /// Tables of reads, or of writes.
 #[derive(Debug, Clone)]
 pub(super) struct Kind {
-    /// By size.
+    /// One table per size.
     pub times: Vec<Table>,
     /// `[size]`: work of a request, in units of the smallest.
     work: Vec<f64>,
-    /// `[size]`: evenness of single requests' times.
+    /// `[size]`: evenness of latencies at one request in flight.
     evenness: Vec<f64>,
-    /// Time of the device for one of the smallest at the highest rate, nanoseconds.
+    /// Device time of a smallest request at the highest rate, nanoseconds.
     pub unit: f64,
 }
 
@@ -28,18 +28,19 @@ impl Kind {
         Self { times, work, evenness, unit }
     }
 
-    /// Work of a request: never less than the smallest's, also where the line falls beyond the last size.
+    /// Work of a request: never less than the smallest's, also where the extrapolation falls beyond the last
+    /// size.
     pub fn work(&self, place: Place) -> f64 {
         along(place, |size| self.work[size]).max(1.0)
     }
 
-    /// Evenness of the times at one request in flight, 0 to 1.
+    /// Evenness of latencies at one request in flight, 0 to 1.
     pub fn evenness(&self, place: Place) -> f64 {
         along(place, |size| self.evenness[size]).clamp(0.0, 1.0)
     }
 }
 
-/// A value of the sizes at a place between two of them.
+/// Interpolates a value between two sizes.
 #[inline]
 pub(super) fn along((size, further): Place, value: impl Fn(usize) -> f64) -> f64 {
     let own = value(size);

@@ -11,10 +11,10 @@ use super::rows::Table;
 /// Mixes by their share of writes, rising.
 #[derive(Debug, Clone)]
 pub(super) struct Mixes {
-    /// Place of the size, and its bytes.
+    /// Index and position of the size, and its bytes.
     size: (usize, f64),
     shares: Vec<f64>,
-    /// Of reads and of writes, by share.
+    /// Tables of reads and of writes, by share of reads.
     times: [Vec<Table>; 2],
 }
 
@@ -44,7 +44,7 @@ impl Mixes {
         ((size / self.size.1).ln() / (others.size.1 / self.size.1).ln()).clamp(0.0, 1.0)
     }
 
-    /// Ratio of a value in a mix to the same value alone, at this work in flight.
+    /// Ratio of a value in a mix to the value without the other kind, at this work in flight.
     pub fn ratio(
         &self,
         kind: usize,

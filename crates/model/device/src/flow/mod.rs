@@ -1,15 +1,15 @@
-//! A device known by measurements alone: how long requests take at each number in flight.
+//! A device described by measurements: latencies at each number of requests in flight.
 //!
 //! # Model
 //! A request that is one of `n` in flight takes a time drawn from the distribution measured at `n`; between
 //! measured numbers each quantile is interpolated on logarithmic axes, beyond the last it grows with `n`
-//! (constant throughput). Sizes between two measured ones are interpolated linearly at the same quantile;
-//! beyond the last the line continues. Between two percentiles times follow a power of the rank that
+//! (constant throughput). Sizes between two measured ones are interpolated linearly at the same quantile, and
+//! extrapolated linearly beyond the last. Between two percentiles times follow a power of the rank that
 //! reproduces the measured mean.
 //!
-//! With mixed sizes, work is in flight. A request counts as its time at the highest rate divided by that of
-//! the smallest of its kind; it meets the equivalent number of its own kind, which with one size is `n`. Of a
-//! larger request at most its remaining time counts, if times are even enough to know it.
+//! With mixed sizes, work is in flight. The work of a request is its time at the highest rate divided by that
+//! of the smallest of its kind; it meets the equivalent number of its own kind, which with one size is `n`.
+//! For a larger request at most its remaining time counts, if times are even enough to know it.
 //!
 //! Reads among writes, and writes among reads, take the ratio of mixes to one kind alone, at the same work in
 //! flight and quantile: the recent share of writes selects between mixes; beyond the deepest mix the ratio is
@@ -17,13 +17,13 @@
 //! has separate tables, if measured (`alone`). This is the flow-equivalent server of Chandy, Herzog and Woo
 //! (IBM J. Res. Dev. 19, 1975), with the measured distribution in place of its mean.
 //!
-//! A closed loop keeps a write buffer full. If writes below the highest rate were seen to be absorbed without
-//! waiting (`paced`), they take the times measured then until a backlog fills the buffer: each write adds the
-//! gap between two writes of a closed loop at the same depth, and time removes as much. The slowdown of reads
-//! scales with recent write work relative to that closed loop.
+//! A closed loop keeps a write buffer full. If measurements show that writes below the highest rate are
+//! absorbed without waiting (`paced`), they take the times measured then until a backlog fills the buffer:
+//! each write adds the gap between two writes of a closed loop at the same depth, and time removes as much.
+//! The slowdown of reads scales with recent write work relative to that closed loop.
 //!
-//! If requests after an idle period were seen to take longer (`rested`), their time is multiplied by the
-//! factor for the length of that period.
+//! If measurements show that requests after an idle period take longer (`rested`), their time is multiplied
+//! by the factor for the length of that period.
 //!
 //! Invariant: in a closed loop at a measured depth and mix, the mean and quantiles are those of its table.
 
@@ -48,9 +48,10 @@ use crate::constant::Constant;
 use crate::pending::Pending;
 use crate::{Completion, Device, Operation, Request, Stage, Stages};
 
-/// Weight of the last request in the estimated mix: about the last 512 count.
+/// Weight of the last request in the estimated mix: an average over about 512 requests.
 const MIX_MEMORY: f64 = 1.0 / 512.0;
-/// Maximum pressure on reads. In a closed loop the pressure is about 1, varying by chance over 128 writes.
+/// Maximum pressure on reads. In a closed loop the pressure is about 1, with random variation over 128
+/// writes.
 const PRESSURE_MAX: f64 = 1.5;
 /// The longest time of a request, nanoseconds: a day.
 const LONGEST: f64 = 86_400e9;
@@ -59,10 +60,10 @@ const LONGEST: f64 = 86_400e9;
 pub struct Flow {
     /// Cumulative probability of each column.
     shares: Vec<f64>,
-    /// Of reads and of writes.
+    /// Tables of reads and of writes.
     kinds: [Kind; 2],
     sizes: Vec<f64>,
-    /// Of the smallest size, and of a larger one.
+    /// Mixes of the smallest size, and of a larger one.
     mixes: Option<Mixes>,
     large_mixes: Option<Mixes>,
     buffer: Option<Buffer>,
@@ -71,7 +72,7 @@ pub struct Flow {
     between: f64,
     /// Share of writes among recent requests, weighted by work.
     written: f64,
-    /// Work of one of them, on average.
+    /// Average work per request.
     work: f64,
     seen: u32,
     busy: Vec<Busy>,
@@ -85,10 +86,10 @@ struct Busy {
     end: Nanos,
     /// Work of a request of its size as a read and as a write, in units of the smallest of each kind.
     work: [f64; 2],
-    /// Time of the device for it at the highest rate, and for the smallest of its kind, nanoseconds.
+    /// Device time of this request at the highest rate, and of the smallest of its kind, nanoseconds.
     needs: f64,
     unit: f64,
-    /// Evenness of the times at one request in flight, 0 to 1.
+    /// Evenness of latencies at one request in flight, 0 to 1.
     evenness: f64,
 }
 
@@ -135,7 +136,7 @@ impl Flow {
     }
 
     /// The smaller of the two measured sizes around `length`, or of the last two, and the position towards
-    /// the larger; a single size stands for all.
+    /// the larger; a single size applies to all.
     fn place(&self, length: u32) -> Place {
         let length = f64::from(length);
         let after = self.sizes.partition_point(|size| *size < length).clamp(1, self.sizes.len());
@@ -154,17 +155,17 @@ impl Flow {
         let takes = self.draw(now, kind, place, load);
         let takes = self.after_rest(now, queue, place, takes);
         let own = &self.kinds[kind];
-        // A write acknowledged by a buffer is not done then.
+        // A write acknowledged from a buffer is not done yet.
         let known = kind == 0 || self.buffer.is_none();
         let (unit, evenness) = (own.unit, if known { own.evenness(place) } else { 0.0 });
         self.busy.push(Busy { end: now + takes, work, needs: unit * work[kind], unit, evenness });
         takes
     }
 
-    /// A time after idling.
+    /// A latency after an idle period.
     fn after_rest(&mut self, now: Nanos, queue: u16, place: Place, takes: Nanos) -> Nanos {
         let Some(rested) = &mut self.rested else { return takes };
-        // Beyond the last size it stays: times continue along their line already.
+        // Constant beyond the last size, because times are extrapolated already.
         let part = along((place.0, place.1.min(1.0)), |size| rested.parts[size]);
         let longer = takes.get() as f64 * rested.factor(now, queue, part);
         let takes = Nanos(longer.min(LONGEST) as u64);
@@ -183,7 +184,7 @@ impl Flow {
         self.busy.iter().map(left).sum()
     }
 
-    /// Draws a time for a request at this work in flight, its own included.
+    /// Draws a latency for a request at this work in flight, including its own.
     fn draw(&mut self, now: Nanos, kind: usize, place: Place, load: f64) -> Nanos {
         let share = self.random.next_u64() as f64 / 2f64.powi(64);
         let quantile = Quantile::new(share, &self.shares);
@@ -197,8 +198,8 @@ impl Flow {
         Nanos(buffered.unwrap_or(time).clamp(1.0, LONGEST) as u64)
     }
 
-    /// A table value for a request of this kind and size at this work in flight, with `among` of the other
-    /// kind's slowdown in a closed loop.
+    /// A table value for a request of this kind and size at this work in flight, with the share `among` of
+    /// the slowdown that the other kind causes in a closed loop.
     fn value(
         &self,
         kind: usize,
@@ -221,8 +222,8 @@ impl Flow {
         alone * (1.0 + among * (mixed - 1.0)).max(mixed.min(1.0))
     }
 
-    /// The time of a write that the buffer absorbs, if there is room; it adds work in any case. `own` is the
-    /// tables' time and its quantile.
+    /// The latency of a write that the buffer absorbs, if it has space; the write adds work in any case.
+    /// `own` is the tables' latency and its quantile.
     fn buffered(
         &mut self,
         now: Nanos,
@@ -231,8 +232,8 @@ impl Flow {
         own: (f64, Quantile),
     ) -> Option<f64> {
         let room = self.buffer.as_mut()?.room(now);
-        // Gap between two writes of a closed loop at the same depth; without room, from the write's own time,
-        // so that a stall drains nothing.
+        // Gap between two writes of a closed loop at the same depth; without space, from the write's own
+        // latency, so that a stall drains nothing.
         let in_flight = load / self.kinds[1].work(place);
         let mean = |kind: usize| {
             let load = in_flight * self.kinds[kind].work(place);
@@ -314,14 +315,14 @@ mod tests {
         }
     }
 
-    /// The time of a read of `length` bytes that is one of this many like it.
+    /// The latency of a read of `length` bytes among `in_flight` like it.
     fn read(flow: &mut Flow, length: u32, in_flight: f64) -> Nanos {
         let place = flow.place(length);
         let load = in_flight * flow.kinds[0].work(place);
         flow.draw(Nanos::ZERO, 0, place, load)
     }
 
-    /// A thread that has no table of its own inside of its own.
+    /// A single thread must use its own tables.
     #[test]
     fn one_thread_alone_has_tables_that_are_tested_as_the_others_are() {
         let mut p = parameters();
@@ -333,7 +334,7 @@ mod tests {
         assert!(p.impossible().unwrap().contains("of its own"));
     }
 
-    /// One outlier at the end of the last part must not pull all of it.
+    /// One outlier in the last percentile range must not shift the whole range.
     #[test]
     fn the_mean_between_two_percentiles_is_the_measured_one() {
         let mut p = parameters();
@@ -349,7 +350,8 @@ mod tests {
         assert!((mean / 58_500.0 - 1.0).abs() < 0.005, "{mean}");
     }
 
-    /// Reads take what was measured among as many writes, and as if alone once the writes have ended.
+    /// Reads must take the latency measured in the current mix, and that without writes once these have
+    /// ended.
     #[test]
     fn mixes_take_what_was_measured_of_them() {
         let mut p = parameters();
@@ -403,13 +405,13 @@ mod tests {
         assert!((100_000..100_500).contains(least), "{least}");
     }
 
-    /// A small read would pass a large one as if nothing were there: 45 us instead of the large one's 160.
+    /// A small read must wait for a large one: 160 us instead of 45 us.
     #[test]
     fn a_large_request_is_as_much_work_as_it_takes_of_the_device() {
         let mut p = parameters();
         p.read_times.value[1] = vec![vec![Nanos::from_micros(300); 3]];
         let flow = Flow::new(&p, Seed(1));
-        // 33.75 us each of the small ones at their highest rate.
+        // 33.75 us for each of the small ones at their highest rate.
         let work = flow.kinds[0].work(flow.place(128 << 10));
         assert!((work - 300.0 / 33.75).abs() < 0.1, "{work}");
         let mut flow = Flow::new(&p, Seed(1));
@@ -424,7 +426,7 @@ mod tests {
         assert!(small > Nanos::from_micros(230), "{small}");
     }
 
-    /// A read of 64 KiB among writes would take what those of 4 KiB make of one of 4 KiB.
+    /// A read of 64 KiB in a mix must use the ratio measured with 64 KiB, not that of 4 KiB.
     #[test]
     fn mixes_of_a_larger_size_are_its_own_and_between_both_they_are_between() {
         let mut p = parameters();
@@ -456,7 +458,7 @@ mod tests {
         assert!(p.impossible().unwrap().contains("`mixes` are of the smallest size"));
     }
 
-    /// A log that is written now and then would take what a drive takes that is written as fast as it goes.
+    /// An occasional log write must take the buffer's latency, not that of a closed loop.
     #[test]
     fn a_buffer_takes_writes_until_they_come_faster_than_it_is_emptied() {
         let mut p = parameters();
@@ -473,7 +475,7 @@ mod tests {
             backlog: constant(Nanos::from_millis(2)),
         });
         assert_eq!(p.impossible(), None);
-        // Full at first, and half empty after 64 of those that leave it time.
+        // Full at first, and half empty after 64 writes that leave it time.
         let every = |us: u64| {
             let mut flow = Flow::new(&p, Seed(1));
             let one = |n: u64| flow.take(Nanos::from_micros(n * us), Operation::Write, 4096, 0);
@@ -487,7 +489,7 @@ mod tests {
         assert!(p.impossible().unwrap().contains("paced.write_times"));
     }
 
-    /// A thread that has slept takes longer, and another that has not does not.
+    /// An idle thread's next request takes longer; that of a busy thread does not.
     #[test]
     fn a_rest_makes_requests_longer_of_the_thread_that_had_it() {
         let mut p = parameters();

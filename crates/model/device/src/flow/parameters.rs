@@ -30,18 +30,18 @@ pub struct FlowParameters {
     pub thread_time: Option<Constant<Nanos>>,
     /// The same for writes; absent: as for reads.
     pub thread_time_write: Option<Constant<Nanos>>,
-    /// Its time between operations, in no latency.
+    /// Time between its operations, outside of any latency.
     pub thread_between: Option<Constant<Nanos>>,
-    /// Mixes of the smallest size; absent: not measured, each kind as alone.
+    /// Mixes of the smallest size; if absent, each kind is as without the other.
     pub mixes: Option<FlowMixes>,
-    /// Mixes of a larger size; absent: not measured, as the smallest.
+    /// Mixes of a larger size; if absent, as those of the smallest.
     pub large_mixes: Option<FlowMixes>,
     /// Writes below the sustained rate that do not wait for earlier ones; absent: they wait at any rate.
     pub paced: Option<FlowPaced>,
-    /// Slowdown of requests after an idle period; absent: unknown, none.
+    /// Slowdown of requests after an idle period; if absent, none.
     pub rested: Option<FlowRested>,
-    /// Tables of a single client thread, thread time included; absent: as above. A thread that is its own
-    /// limit, or is descheduled, differs from several.
+    /// Tables of a single client thread, thread time included; if absent, the tables above. A thread that is
+    /// its own bottleneck, or is descheduled, differs from several.
     pub alone: Option<Box<FlowParameters>>,
 }
 
@@ -49,7 +49,7 @@ pub struct FlowParameters {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowMixes {
-    /// One of the sizes; absent: the smallest.
+    /// The block size; the smallest by default.
     pub size: Option<Constant<Bytes>>,
     /// Shares of reads, falling, without the pure ones.
     pub read_shares: Constant<Vec<Share>>,
@@ -57,7 +57,7 @@ pub struct FlowMixes {
     pub in_flight: Constant<Vec<u32>>,
     /// `[share][number in flight][percentile]`: time of a read.
     pub read_times: Constant<Vec<Vec<Vec<Nanos>>>>,
-    /// `[share][number in flight][between two percentiles]`: its mean.
+    /// `[share][number in flight][percentile range]`: mean of the range.
     pub read_means: Constant<Vec<Vec<Vec<Nanos>>>>,
     /// Times of a write.
     pub write_times: Constant<Vec<Vec<Vec<Nanos>>>>,
@@ -71,7 +71,7 @@ pub struct FlowMixes {
 pub struct FlowPaced {
     /// `[size][percentile]`: time of a write.
     pub write_times: Constant<Vec<Vec<Nanos>>>,
-    /// `[size][between two percentiles]`: its mean.
+    /// `[size][percentile range]`: mean of the range.
     pub write_means: Constant<Vec<Vec<Nanos>>>,
     /// Work that the buffer holds before writes take the closed loop's times.
     pub backlog: Constant<Nanos>,
@@ -81,11 +81,11 @@ pub struct FlowPaced {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowRested {
-    /// Idle times, rising.
+    /// Idle times, ascending.
     pub rests: Constant<Vec<Nanos>>,
     /// For each, time of a smallest request relative to one without idling; the first is 1, none above 1000.
     pub factors: Constant<Vec<f64>>,
-    /// `[size]`: share of the slowdown above 1 that applies to the size, 0 to 10.
+    /// `[size]`: share of the slowdown that applies to the size, 0 to 10.
     pub parts: Constant<Vec<f64>>,
 }
 
@@ -149,7 +149,7 @@ impl FlowMixes {
     }
 }
 
-/// Checks that a table has this many rows for each of its parts, of this many rising times above 0.
+/// Checks that each part of a table has this many rows of this many ascending positive times.
 fn bad_table(
     name: &str,
     times: &[Vec<Vec<Nanos>>],
@@ -237,5 +237,5 @@ fn impossible_depths(depths: &[u32]) -> Option<String> {
     (depths.last() > Some(&DEPTH_MAX)).then(|| format!("`in_flight` ends above {DEPTH_MAX}"))
 }
 
-/// Most requests in flight that a table has a row for.
+/// Maximum number of requests in flight in a table.
 const DEPTH_MAX: u32 = 4096;

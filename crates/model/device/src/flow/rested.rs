@@ -1,6 +1,7 @@
 //! Slowdown after idling: a sleeping CPU and cold caches.
 //!
-//! Invariant: a request of a thread with others in flight, or that just had one, takes the tables' time.
+//! Invariant: a request of a thread with others in flight, or with one that just ended, takes the tables'
+//! time.
 
 use units::Nanos;
 
@@ -9,12 +10,12 @@ use super::parameters::FlowRested;
 /// Slowdown of requests by the idle time of their thread.
 #[derive(Debug, Clone)]
 pub(super) struct Rested {
-    /// Logarithms of rests, rising, and the factor at each.
+    /// Logarithms of idle times, ascending, and the factor at each.
     rests: Vec<f64>,
     factors: Vec<f64>,
     /// `[size]`: share of the slowdown above 1.
     pub parts: Vec<f64>,
-    /// `[queue]`: when the last of its requests ends.
+    /// `[queue]`: completion time of its latest request.
     ends: Vec<Option<Nanos>>,
 }
 
@@ -28,7 +29,7 @@ impl Rested {
         }
     }
 
-    /// The factor for a request of a queue, with the share of its size.
+    /// The factor for a request of a queue, with the share that applies to its size.
     pub fn factor(&self, now: Nanos, queue: u16, part: f64) -> f64 {
         // A thread with requests in flight takes the measured times: factor 1.
         match self.ends.get(usize::from(queue)) {
@@ -39,7 +40,7 @@ impl Rested {
         }
     }
 
-    /// Interpolated; before the first and beyond the last it stays.
+    /// Interpolated; constant before the first and beyond the last.
     fn at(&self, rest: f64) -> f64 {
         let after = self.rests.partition_point(|one| *one < rest);
         if after == 0 || after == self.rests.len() {

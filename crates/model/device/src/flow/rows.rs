@@ -1,21 +1,21 @@
-//! Times of a measured device at each number in flight.
+//! Latencies of a measured device at each number of requests in flight.
 //!
-//! Invariant: a row reproduces the measured quantiles and the mean between them. The choice of a row is
+//! Invariant: a row reproduces the measured quantiles and the means between them. Rows are selected
 //! elsewhere.
 
 use units::Nanos;
 
-/// Where in a distribution a time lies.
+/// Position of a latency in a distribution.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Quantile {
-    /// The column after it, at least 1.
+    /// Index of the column above it, at least 1.
     above: usize,
-    /// How far it is towards that one, from the one before.
+    /// Position between the column below and that one, 0 to 1.
     part: f64,
 }
 
 impl Quantile {
-    /// That of `share` of the times, where the columns lie at `shares`.
+    /// The quantile `share`, with columns at `shares`.
     pub fn new(share: f64, shares: &[f64]) -> Self {
         let above = shares.partition_point(|column| *column <= share).clamp(1, shares.len() - 1);
         let (low, high) = (shares[above - 1], shares[above]);
@@ -28,7 +28,7 @@ impl Quantile {
 pub(super) struct Row {
     /// `[percentile]`.
     at: Vec<f64>,
-    /// `[between two]`: power of the rank.
+    /// `[percentile range]`: power of the rank.
     power: Vec<f64>,
     mean: f64,
 }
@@ -37,7 +37,7 @@ pub(super) struct Row {
 const EVEN: f64 = 0.25;
 
 impl Row {
-    /// `means` between the percentiles at `shares`; if empty, half-way.
+    /// `means` of the ranges between the percentiles at `shares`; if empty, the midpoints.
     pub fn new(at: Vec<f64>, means: &[f64], shares: &[f64]) -> Self {
         let power = |(place, pair): (usize, &[f64])| {
             let (low, high) = (pair[0], pair[1]);
@@ -51,12 +51,12 @@ impl Row {
         row
     }
 
-    /// The same from plain times.
+    /// From plain times.
     pub fn of(at: &[Nanos], means: &[Nanos], shares: &[f64]) -> Self {
         Self::new(plain(at), &plain(means), shares)
     }
 
-    /// The sum of a moment of each part, `(its lower end, its rise, its power)`, by its share.
+    /// Sum over all ranges of a moment, given `(lower end, rise, power)`, weighted by their shares.
     fn over(&self, shares: &[f64], moment: impl Fn(f64, f64, f64) -> f64) -> f64 {
         let part = |place: usize| {
             let (low, high) = (self.at[place], self.at[place + 1]);
@@ -80,7 +80,7 @@ impl Row {
         let Quantile { above, part } = quantile;
         let (low, high) = (self.at[above - 1], self.at[above]);
         let power = self.power[above - 1];
-        // Half-way needs no power, the most expensive part of a draw.
+        // A power of 1 is common, and `powf` the most expensive part of a draw.
         let part = if power == 1.0 { part } else { part.powf(power) };
         low + part * (high - low)
     }
@@ -91,7 +91,7 @@ impl Row {
 pub(super) struct Table(Vec<Row>);
 
 impl Table {
-    /// A row for every number from 1 to the last measured one: each quantile between two on logarithmic axes.
+    /// Rows for every number from 1 to the last measured one, each quantile interpolated on logarithmic axes.
     pub fn new(
         measured: &[u32],
         rows: &[Vec<Nanos>],
@@ -125,8 +125,8 @@ impl Table {
         self.0.len() as f64
     }
 
-    /// A value of the rows at a number in flight: between two of them on the line, beyond the last one in
-    /// proportion.
+    /// A value of the rows at a number in flight: interpolated linearly; beyond the last one proportional to
+    /// the number.
     #[inline]
     fn value(&self, in_flight: f64, value: impl Fn(&Row) -> f64) -> f64 {
         let last = self.last();
@@ -140,13 +140,13 @@ impl Table {
         own * (in_flight / last).max(1.0)
     }
 
-    /// The time at a quantile of one of this many in flight.
+    /// The latency at a quantile with this many in flight.
     #[inline]
     pub fn time(&self, in_flight: f64, quantile: Quantile) -> f64 {
         self.value(in_flight, |row| row.time(quantile))
     }
 
-    /// The mean time of one of this many in flight.
+    /// The mean latency with this many in flight.
     #[inline]
     pub fn mean(&self, in_flight: f64) -> f64 {
         self.value(in_flight, |row| row.mean)
@@ -158,7 +158,7 @@ impl Table {
         self.0.iter().enumerate().map(each).fold(f64::INFINITY, f64::min)
     }
 
-    /// Evenness of the times at one request in flight, 0 to 1.
+    /// Evenness of latencies at one request in flight, 0 to 1.
     pub fn evenness(&self, shares: &[f64]) -> f64 {
         self.0[0].evenness(shares)
     }
@@ -190,7 +190,7 @@ mod tests {
         assert!((table.least() - table.mean(4.0) / 4.0).abs() < 1e-6);
     }
 
-    /// What is left of a request is known only where all take the same.
+    /// The remaining time of a request is known only if all take the same time.
     #[test]
     fn evenness_is_that_of_the_times() {
         let even = |times| Table::new(&[1], &[row(times)], None, &SHARES).evenness(&SHARES);

@@ -1,8 +1,8 @@
-//! Arbitration of host queues: round robin among queues with requests that the drive has not taken in.
+//! Arbitration of host queues: round robin among queues with requests that the drive has not fetched.
 //!
 //! An NVMe drive fetches commands from its host's submission queues in turn (NVM Express base specification
 //! 2.0, section 3.4.4, round robin). A client with few requests has a short queue and does not wait behind
-//! other clients' requests, only behind what the drive has taken in.
+//! other clients' requests, only behind those that the drive has fetched.
 //!
 //! Invariants: arrival order within a queue; no non-empty queue is skipped. Weighted classes and arbitration
 //! bursts are not modelled.
@@ -13,12 +13,12 @@ use units::Nanos;
 
 use crate::Request;
 
-/// Requests outside of the drive, each with the time of its submission.
+/// Requests not yet fetched by the drive, each with its submission time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Arbiter {
     /// `[queue]`.
     queues: Vec<VecDeque<(Request, Nanos)>>,
-    /// Queues that hold any, the next in turn first.
+    /// Non-empty queues, the next in turn first.
     turns: VecDeque<u16>,
 }
 
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A log writer that asks for one thing at a time would else wait for all that others have asked for.
+    /// A log writer with one request at a time must not wait for the whole queues of others.
     #[test]
     fn a_short_queue_does_not_wait_for_a_long_one() {
         let mut arbiter = Arbiter::default();
@@ -68,15 +68,15 @@ mod tests {
     }
 
     proptest! {
-        /// A request that were lost or came twice would be one whose client hangs or is answered twice; a
-        /// queue that were passed over, one that starves.
+        /// Each request must be fetched once, in queue order, and no queue may starve: a lost request would
+        /// hang its client.
         #[test]
         fn each_comes_once_in_the_order_of_its_queue_and_none_is_passed_over(
             steps in proptest::collection::vec((0u16..5, any::<bool>()), 1..200),
         ) {
             let mut arbiter = Arbiter::default();
             let mut waiting: [VecDeque<u64>; 5] = Default::default();
-            // Turns of others since a queue that holds something had its own.
+            // Turns of other queues since a non-empty queue had its own.
             let mut passed = [0usize; 5];
             for (id, (queue, take)) in steps.into_iter().enumerate() {
                 arbiter.push(queue, Request::read(id as u64, 0, 4096), Nanos::ZERO);

@@ -2,7 +2,7 @@
 //! write buffer with early acknowledgement and large programs.
 //!
 //! # Model
-//! A request is admitted while fewer than `max_in_flight` are (SATA's NCQ), or than an NVMe drive takes in
+//! A request is admitted while fewer than `max_in_flight` are (SATA's NCQ), or than an NVMe drive fetches
 //! (`commands_inside`; others wait, host queues in turn: [`arbiter`]), passes `front_time` and the serial
 //! controller. A read is split into flash pages; each takes `read_time` with a small normal spread on the
 //! unit of its `stripe`, then crosses its channel and the link. A write crosses the link, takes buffer slots
@@ -10,12 +10,11 @@
 //! if it arrives during one (`handover_time`); a partly covered chunk is read first. A full `program_size` is
 //! programmed on an idle plane, `program_units` at once; its slots are free when that begins. [`planes`]
 //! shares a plane between reads and programs. [`translation`] gives the pages that each host write makes
-//! garbage collection move: they are read and programmed like host data, as they are owed or in bursts
+//! garbage collection move: they are read and programmed like host data, as they are due or in bursts
 //! (`collection_burst`); and the erases. Reads wait behind writes that have waited for `write_wait_max` on
-//! their arrival. Two
-//! disturbances independent of reads: a background stall of some units about every `stall_period`, and a
-//! pause of the plane after a share of the erases. Each stage is a real event: computing later stages at
-//! submission is wrong after a variable one.
+//! their arrival. Two disturbances independent of reads: a background stall of some units about every
+//! `stall_period`, and a pause of the plane after a share of the erases. Each stage is a real event:
+//! computing later stages at submission is wrong after a variable one.
 //!
 //! # Source
 //! Structure and read constants: fitted on raw fio data of one drive and tested on held-out depths. Reads
@@ -23,7 +22,7 @@
 //! rates (Haas et al., PVLDB 18, 2025, raw data), some of them held out (docs/VALIDATION.md). Program units,
 //! erase and write amplification: datasheets, cited in the profiles.
 //!
-//! Invariant: owed collection is programmed before more host data is accepted than the buffer and one burst
+//! Invariant: due collection is programmed before more host data is accepted than the buffer and one burst
 //! hold.
 
 mod arbiter;
@@ -50,18 +49,18 @@ use writes::WriteBuffer;
 use crate::slab::Slab;
 use crate::{CHUNK, Completion, Device, Event, EventQueue, Operation, Request, Stage, Stages};
 
-/// The request in this slot reaches the controller. Times before that differ, so arrival order is unknown at
+/// The request in this slot reaches the controller. Earlier times vary, so the arrival order is unknown at
 /// submission.
 const AT_CONTROLLER: u32 = 0;
 /// The controller is done with the request in this slot.
 const ARRIVED: u32 = 1;
 /// This flash page was read.
 const PAGE_READ: u32 = 2;
-/// It crossed its channel.
+/// The page has crossed its channel.
 const ON_LINK: u32 = 3;
 /// The request in this slot is done.
 const COMPLETE: u32 = 4;
-/// The work on this plane seems to be done.
+/// The work on this plane may be done.
 const WORKED: u32 = 5;
 
 #[derive(Debug, Clone, Copy)]
@@ -70,14 +69,14 @@ struct Slot {
     submitted: Nanos,
     pages: u32,
     pages_left: u32,
-    /// Of the page that the request waits for, once that is known: 4 KiB chunks, and time on the medium. Of a
-    /// write or flush the time of the program that it waits for.
+    /// For a read, once known, the chunks of 4 KiB and media time of the page that it waits for; for a write
+    /// or flush, the time of the program that it waits for.
     chunks: u32,
     media: Nanos,
     /// For a write, arrival at the buffer and, once inside, its acknowledgement; for a read or flush, when it
     /// passed the controller.
     arrived: Nanos,
-    /// Of a flush: waiting for programs that were under way.
+    /// For a flush: time waiting for programs in flight.
     cache: Nanos,
 }
 
@@ -87,7 +86,7 @@ struct Page {
     slot: u32,
     channel: u32,
     chunks: u32,
-    /// Time of its read, nanoseconds.
+    /// Media time of its read, nanoseconds.
     media: u32,
 }
 
@@ -101,13 +100,13 @@ pub struct Nand {
     free_slots: Vec<u32>,
     /// Requests that wait for admission.
     outside: Arbiter,
-    /// Maximum admitted requests, and whether the host's queues take turns.
+    /// Maximum number of admitted requests, and whether the host's queues take turns.
     inside_max: usize,
     in_turns: bool,
     pages: Slab<Page>,
     /// Bytes per flash read.
     page: Step,
-    /// Neighbouring bytes on one unit.
+    /// Bytes at consecutive addresses on one unit.
     stripe: Step,
     controller_free: Nanos,
     link_free: Nanos,
@@ -170,7 +169,7 @@ impl Nand {
         now + Nanos((draw * period.value.get() as f64) as u64 + 1)
     }
 
-    /// Background stalls that began by `now`: some neighbouring units stop.
+    /// Starts the background stalls due by `now`: some neighbouring units stop.
     fn stall(&mut self, now: Nanos) {
         let value = |constant: Option<Nanos>| constant.unwrap_or(Nanos::ZERO);
         let takes = value(self.parameters.stall_time.as_ref().map(|time| time.value));
@@ -288,7 +287,7 @@ impl Nand {
             }
             _ => (p.front_time_write.value, 0),
         };
-        // Of a read of several pages, the first over the link paid for the request.
+        // For a read of several pages, the first one over the link carries the cost of the request.
         let mut transfer = p.link_time.value * link;
         if link > 0 && slot.pages <= 1 {
             transfer += p.link_request_time.value;
@@ -351,7 +350,7 @@ impl Nand {
                 let slot = &mut self.slots[page.slot as usize];
                 slot.pages_left -= 1;
                 if slot.pages_left == 0 {
-                    // The last page over the link is the one that the request waits for.
+                    // The request waits for the last page over the link.
                     slot.chunks = page.chunks;
                     slot.media = Nanos(u64::from(page.media));
                     self.events.push(end, Event::new(COMPLETE, page.slot));
@@ -373,11 +372,11 @@ impl Nand {
     }
 }
 
-/// A length that offsets are divided by, once for each page: most are powers of two.
+/// A divisor of offsets, used once per page: most are powers of two.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     bytes: u64,
-    /// Its logarithm, of a power of two.
+    /// Its logarithm, if it is a power of two.
     shift: Option<u32>,
 }
 

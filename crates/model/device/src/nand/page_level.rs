@@ -1,11 +1,11 @@
 //! An explicit page-level flash translation layer with greedy garbage collection.
 //!
-//! Every 4 KiB page has a place in a block; overwriting invalidates the old place. When free blocks run low,
+//! Every 4 KiB page has a location in a block; overwriting invalidates the old one. When free blocks run low,
 //! the block with the fewest valid pages is collected: its valid pages move to a block for moved data, and it
 //! is erased. Host data and moved data have separate blocks.
 //!
 //! Memory: 9 bytes per page, 2.2 GB for a 1 TB drive; the closed form needs none. Invariants: a page has
-//! exactly one place; the valid counts of the blocks sum to the pages written.
+//! exactly one location; the valid counts of the blocks sum to the pages written.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -16,14 +16,14 @@ use super::translation::{Condition, Drive, Owed};
 const NONE: u32 = u32::MAX;
 /// Number of free blocks below which collection begins.
 const FREE_BLOCKS_LOW: usize = 3;
-/// Drive writes at random that bring a filled drive to steady state.
+/// Random drive writes that bring a filled drive to steady state.
 const STEADY_WRITES: u64 = 3;
 
-/// The layer of one drive.
+/// The translation layer of one drive.
 #[derive(Debug, Clone)]
 pub(crate) struct PageLevel {
     pages_per_block: u32,
-    /// `[page]`: its place, block x pages_per_block + index.
+    /// `[page]`: its location, block x pages_per_block + index.
     place_of: Vec<u32>,
     /// `[place]`: the page last written there.
     page_at: Vec<u32>,
@@ -46,7 +46,8 @@ struct Open {
 }
 
 impl PageLevel {
-    /// The layer of `drive`. Bringing it to steady state costs four drive writes of memory traffic.
+    /// The translation layer of `drive`. Bringing it to steady state costs four drive writes of memory
+    /// traffic.
     pub fn new(drive: &Drive, condition: Condition, seed: u64) -> Self {
         let per_block = u64::from(drive.pages_per_block);
         let raw = (drive.pages as f64 * (1.0 + drive.over_provisioning)).ceil() as u64;
@@ -84,7 +85,7 @@ impl PageLevel {
         self.free.pop().expect("invariant: collection keeps blocks free")
     }
 
-    /// The host writes `page`; returns the extra cost.
+    /// The host writes `page`; returns the work of garbage collection.
     pub fn write(&mut self, page: u64) -> Owed {
         let page = (page % self.place_of.len() as u64) as u32;
         self.invalidate(page);
@@ -182,7 +183,7 @@ mod tests {
     use proptest::prelude::*;
 
     impl PageLevel {
-        /// Everything that must hold between two writes.
+        /// Asserts the invariants between two writes.
         fn hold(&self, written: usize) {
             let mut valid = vec![0u32; self.valid.len()];
             for (page, &place) in self.place_of.iter().enumerate().filter(|(_, p)| **p != NONE) {
@@ -197,7 +198,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
-        /// A page lost in a move would be data lost on a drive, and a figure too good here.
+        /// A page lost in a move would be data loss on a drive, and too little work here.
         #[test]
         fn every_page_keeps_exactly_one_place(
             writes in prop::collection::vec(0u64..256, 1..4_000), spare in 0.05f64..0.6,

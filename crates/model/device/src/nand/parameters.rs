@@ -14,8 +14,8 @@ use crate::constant::Constant;
 pub enum WriteCache {
     /// Capacitors save them: a flush has nothing to wait for.
     Protected,
-    /// They are lost: a flush programs gathered data with the mapping; a forced write programs its data, then
-    /// the mapping.
+    /// Lost: a flush programs buffered data with the mapping; a FUA write programs its data, then the
+    /// mapping.
     Volatile,
 }
 
@@ -23,16 +23,16 @@ pub enum WriteCache {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct NandParameters {
-    /// Maximum admitted requests; others wait outside.
+    /// Maximum number of admitted requests; others wait in the host.
     pub max_in_flight: Constant<u32>,
     /// Maximum commands inside an NVMe drive; others wait in the host's queues, which take turns. Absent:
     /// `max_in_flight`, in arrival order.
     pub commands_inside: Option<Constant<u32>>,
-    /// Latency of a read before the controller that no other request waits for.
+    /// Latency of a read before the controller, without queueing.
     pub front_time: Constant<Nanos>,
     /// The same for writes.
     pub front_time_write: Constant<Nanos>,
-    /// Serial controller time a request.
+    /// Time at the serial controller, per request.
     pub controller_time: Constant<Nanos>,
     /// The same for everything except reads; absent: equal.
     pub controller_time_write: Option<Constant<Nanos>>,
@@ -40,7 +40,8 @@ pub struct NandParameters {
     pub read_units: Constant<u32>,
     /// Bytes that one unit reads at once.
     pub flash_page: Constant<Bytes>,
-    /// Neighbouring bytes on one unit, whose pages are read one after the other; absent: one page.
+    /// Bytes at consecutive addresses on one unit, whose pages are read one after the other; if absent, one
+    /// page.
     pub stripe: Option<Constant<Bytes>>,
     /// Mean time of a flash read.
     pub read_time: Constant<Nanos>,
@@ -52,19 +53,18 @@ pub struct NandParameters {
     pub channel_time: Constant<Nanos>,
     /// Link time per started 4 KiB, either direction: the link is half duplex.
     pub link_time: Constant<Nanos>,
-    /// Link and protocol time of a request next to its data.
+    /// Link and protocol time per request, without its data.
     pub link_request_time: Constant<Nanos>,
     /// Time from data in the buffer to acknowledgement.
     pub write_ack_time: Constant<Nanos>,
     /// Size of the write buffer: data waiting for a plane.
     pub write_buffer: Constant<Bytes>,
-    /// Fate of buffered writes at a power failure; absent: unknown, and studies with flushes are not
-    /// predicted.
+    /// Buffered writes after a power failure; if absent, unknown, and studies with flushes are not predicted.
     pub write_cache: Option<Constant<WriteCache>>,
     /// Time of a program for a flush or forced write; absent: `program_time`.
     pub flush_program_time: Option<Constant<Nanos>>,
-    /// Concurrent programs and erases. More than read units: each unit has several planes, and a read waits
-    /// for work on its own.
+    /// Number of concurrent programs and erases. If larger than the number of read units, each unit has
+    /// several planes, and a read waits only for work on its own.
     pub program_units: Constant<u32>,
     /// Mean time (exponential, beyond `suspend_least`) until a program or erase is suspended for a read;
     /// absent: it is not.
@@ -73,14 +73,15 @@ pub struct NandParameters {
     pub suspend_least: Option<Constant<Nanos>>,
     /// Time that resuming adds to the program or erase; absent: zero.
     pub resume_time: Option<Constant<Nanos>>,
-    /// Reads that go before one program or erase at most; absent: none, all go in order of arrival.
+    /// Maximum number of reads ahead of one program or erase; if absent, all work is done in order of
+    /// arrival.
     pub reads_first: Option<Constant<u32>>,
     /// Reads precede writes that wait for buffer space, unless one has waited for longer than this when the
     /// read arrives; absent: always.
     pub write_wait_max: Option<Constant<Nanos>>,
     /// Bytes per program on one unit.
     pub program_size: Constant<Bytes>,
-    /// Time to hand over a program's data, during which new writes wait. Absent: none do.
+    /// Time to hand over a program's data, during which new writes wait. If absent, they do not wait.
     pub handover_time: Option<Constant<Nanos>>,
     /// Time of a program.
     pub program_time: Constant<Nanos>,
@@ -90,9 +91,10 @@ pub struct NandParameters {
     pub programs_per_erase: Constant<u32>,
     /// How garbage collection is modelled.
     pub collection: Constant<Collection>,
-    /// Collection gathers this much data and then moves it at once, before host writes; absent: as owed.
+    /// Collection is deferred until this much data is due, and then done at once, before host writes; if
+    /// absent, as it falls due.
     pub collection_burst: Option<Constant<Bytes>>,
-    /// Whether it moves owed data while the host waits, which throttles host writes; absent: yes.
+    /// Whether due collection is done while the host waits, which throttles host writes; true if absent.
     pub meters: Option<Constant<bool>>,
     /// Spare area beyond the capacity, as far as collection can use it.
     pub over_provisioning: Constant<Share>,
@@ -106,18 +108,18 @@ pub struct NandParameters {
     pub stalled_units: Option<Constant<u32>>,
     /// Share of erases after which the unit stops for `erase_stall_time`; absent: none.
     pub erase_stall_share: Option<Constant<Share>>,
-    /// Length of such a pause: housekeeping of the translation layer under writes.
+    /// Length of such a pause: internal work of the translation layer.
     pub erase_stall_time: Option<Constant<Nanos>>,
 }
 
 /// Larger drives have more pages than the page-level layer counts.
 const PAGE_LEVEL_MAX: Bytes = Bytes(4 << 40);
 
-/// Limit: work that lets more reads pass would not end.
+/// Upper limit; beyond it work would never end.
 const READS_FIRST_MAX: u32 = 10_000;
-/// Limit of a burst.
+/// Upper limit of a burst.
 const BURST_MAX: Bytes = Bytes(1 << 30);
-/// Stalls more often are no stalls.
+/// Lower limit of the stall period.
 const STALL_PERIOD_MIN: Nanos = Nanos::from_micros(10);
 
 impl NandParameters {
@@ -136,17 +138,17 @@ impl NandParameters {
         }
     }
 
-    /// Time that a suspension adds to it.
+    /// Time that each suspension adds.
     pub(super) fn resume(&self) -> Nanos {
         self.resume_time.as_ref().map_or(Nanos::ZERO, |time| time.value)
     }
 
-    /// Reads that go before one piece of work at most.
+    /// Maximum number of reads ahead of one piece of work.
     pub(super) fn reads_first(&self) -> u32 {
         self.reads_first.as_ref().map_or(0, |most| most.value)
     }
 
-    /// What the translation layer needs to know about a drive of `capacity`.
+    /// Parameters of the translation layer for a drive of `capacity`.
     pub(crate) fn drive(&self, capacity: Bytes) -> Drive {
         let programs = u64::from(self.programs_per_erase.value);
         let block = programs.saturating_mul(self.program_size.value.get());
@@ -155,7 +157,7 @@ impl NandParameters {
         Drive::new(capacity.get(), self.over_provisioning.value, pages_per_block, sequential)
     }
 
-    /// Why no drive can treat reads and writes so.
+    /// Returns why this combination of read priorities is impossible.
     fn impossible_priority(&self) -> Option<String> {
         if self.handover_time.as_ref().is_some_and(|time| time.value > self.program_time.value) {
             return Some("`handover_time` must not be longer than `program_time`".into());
@@ -181,7 +183,7 @@ impl NandParameters {
             .then(|| format!("`stall_period` must be at least {STALL_PERIOD_MIN}"))
     }
 
-    /// Why no drive can be so.
+    /// Returns why these parameters are impossible.
     pub(crate) fn impossible(&self, capacity: Bytes) -> Option<String> {
         if self.collection.value == Collection::PageLevel && capacity > PAGE_LEVEL_MAX {
             return Some(format!(

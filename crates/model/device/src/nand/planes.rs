@@ -1,11 +1,11 @@
 //! Planes: where flash is read, programmed and erased, with reads ahead of other work.
 //!
 //! # Model
-//! A plane does one thing at a time. Reads form a gap in its other work (a program, a move, an erase): a read
-//! that arrives during work waits for its suspension, a minimum plus an exponential time, or for its end;
-//! reads that arrive before the gap is over extend it. A piece of work lets a limited number of reads pass
+//! A plane does one thing at a time. Reads suspend its other work (a program, a move, an erase): a read that
+//! arrives during work waits for its suspension, a minimum plus an exponential time, or for its end; reads
+//! that arrive before the suspension is over extend it. A piece of work lets a limited number of reads pass
 //! and then runs to its end. The start of a read is known on arrival; the end of work is not, so it is
-//! checked again when it seems due.
+//! checked again when it may be due.
 //!
 //! Invariants: reads of a plane are served in order and never overlap its work; work takes exactly its time
 //! plus the resume time of each suspension.
@@ -14,29 +14,27 @@ use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use units::{Nanos, Seed};
 
-/// Suspension time of work for a read.
+/// Suspension of work for a read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Suspend {
     /// Minimum duration.
     pub least: Nanos,
-    /// Mean of the exponential time beyond; the end of time: it does not make way.
+    /// Mean of the additional exponential time; `Nanos::MAX` if work is not suspended.
     pub mean_beyond: Nanos,
 }
 
 /// A program, move or erase, its suspension and its purpose.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Task {
-    /// Time of it.
+    /// Duration of the work.
     pub takes: Nanos,
     /// Suspension time for a read.
     pub suspend: Suspend,
     /// Time that resuming adds.
     pub resume: Nanos,
-    /// Its purpose.
     pub purpose: Purpose,
 }
 
-/// Purpose of a task.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Purpose {
     /// Sequence number of a program of host data, [`Purpose::NOTHING`] for other work.
@@ -48,7 +46,7 @@ pub(super) struct Purpose {
 impl Purpose {
     /// No program of host data; no request.
     pub const NOTHING: u32 = u32::MAX;
-    /// Nobody waits for it.
+    /// No request waits for it.
     pub const NONE: Self = Self { order: Self::NOTHING, slot: Self::NOTHING };
 }
 
@@ -76,9 +74,9 @@ struct Plane {
 #[derive(Debug, Clone)]
 pub(super) struct Planes {
     all: Vec<Plane>,
-    /// `[unit]`: end of its reads, where a unit has several planes with a shared read path.
+    /// `[unit]`: end of its reads, if a unit has several planes with a shared read path.
     unit_reads_end: Vec<Nanos>,
-    /// Reads that go before one task at most; 0: all in order of arrival.
+    /// Maximum number of reads ahead of one piece of work; 0: all in order of arrival.
     reads_first: u32,
     next: usize,
     random: Xoshiro256PlusPlus,
@@ -101,7 +99,7 @@ impl Planes {
         }
     }
 
-    /// Units that read.
+    /// Number of units that read.
     pub fn units(&self) -> usize {
         if self.unit_reads_end.is_empty() { self.all.len() } else { self.unit_reads_end.len() }
     }
@@ -160,7 +158,7 @@ impl Planes {
         Ok(work.purpose)
     }
 
-    /// Stops reads of `count` neighbouring units from `first` for `takes`.
+    /// Stops reads of `count` consecutive units from `first` for `takes`.
     pub fn stand_still(&mut self, now: Nanos, (first, count): (usize, usize), takes: Nanos) {
         let units = self.units();
         for unit in (first..first + count.min(units)).map(|unit| unit % units) {
@@ -201,7 +199,7 @@ impl Work {
             return end;
         }
         if self.resumed >= ready && self.resumed == reads_end {
-            // Work waits for existing reads; this one passes it, too.
+            // Work waits for existing reads; this one also passes it.
             self.passes -= 1;
             self.resumed = ready + takes;
             return ready;
@@ -236,7 +234,7 @@ mod tests {
         resumed(planes, now, takes, ([0, suspend], 0))
     }
 
-    /// Starts work that makes way after a least time and an exponential one of that mean.
+    /// Starts work that can be suspended after a minimum time plus an exponential one of that mean.
     fn resumed(
         planes: &mut Planes,
         now: u64,
@@ -257,14 +255,14 @@ mod tests {
         let mut planes = planes(8);
         assert_eq!(start(&mut planes, 0, 350, 0), 350);
         assert_eq!(read(&mut planes, 30), 40);
-        // Comes while the first is served, and continues after it.
+        // Arrives while the first is served, and continues after it.
         assert_eq!(read(&mut planes, 35), 50);
         assert_eq!(planes.finish(Nanos(350), 0).unwrap_err(), Nanos(370));
         assert!(planes.finish(Nanos(370), 0).is_ok());
         assert_eq!(read(&mut planes, 375), 385);
     }
 
-    /// The wait of a read that meets a program is exponential, cut at the end of the program.
+    /// The wait of a read that meets a program is exponential, cut off at the end of the program.
     #[test]
     fn a_read_waits_for_the_suspension_on_average() {
         let mut planes = planes(8);
@@ -280,14 +278,14 @@ mod tests {
         assert!((600..=1_000).contains(&longest), "{longest}");
     }
 
-    /// Mixes are slower than their parts: each suspension costs the program something.
+    /// Each suspension must cost the program time, so that mixed loads are slower than their parts.
     #[test]
     fn going_on_takes_time_once_for_each_suspension() {
         let mut planes = planes(8);
         let suspend = Suspend { least: Nanos(5), mean_beyond: Nanos(0) };
         let (takes, resume) = (Nanos(350), Nanos(40));
         planes.start(Nanos(0), Task { takes, suspend, resume, purpose: Purpose::NONE });
-        // The program continues until it has made way.
+        // The program continues until it is suspended.
         assert_eq!((read(&mut planes, 30), read(&mut planes, 35)), (45, 55));
         assert_eq!(read(&mut planes, 100), 115);
         assert_eq!(planes.finish(Nanos(350), 0).unwrap_err(), Nanos(350 + 30 + 2 * 40));
@@ -314,7 +312,8 @@ mod tests {
     }
 
     proptest! {
-        /// Reads that overlap, or work that is cut short or never ends, are rates that no flash gives.
+        /// Overlapping reads, or work that is cut short or never ends, would give rates that no flash
+        /// reaches.
         #[test]
         fn work_takes_its_time_and_reads_are_served_one_after_the_other(
             reads_first in 0u32..5, suspend in [0u64..40, 0u64..120], resume in 0u64..30,
@@ -322,8 +321,7 @@ mod tests {
         ) {
             let mut planes = planes(reads_first);
             let (mut now, mut last_read, mut running) = (0, 0, None::<(u64, u64)>);
-            // Of the work that runs: when it was begun, its time, what was served since, and for how many
-            // reads.
+            // The running work: its start, duration, read time since then, and number of reads.
             let (mut work, mut served, mut reads) = (0, 0, 0);
             for (gap, takes, what) in steps {
                 now += gap;
@@ -339,7 +337,7 @@ mod tests {
                     };
                 }
                 if what == 0 && running.is_none() {
-                    // Reads that are there already go before it.
+                    // Reads that have arrived already are served before it.
                     (work, served, reads) = (takes * 5, last_read.max(now) - now, 0);
                     running = Some((now, resumed(&mut planes, now, work, (suspend, resume))));
                 } else {

@@ -1,4 +1,4 @@
-//! The flash translation layer: garbage collection owed for host writes.
+//! The flash translation layer: garbage collection caused by host writes.
 //!
 //! Two implementations behind one call: a closed form for uniform random writes, in 8 KiB, and an explicit
 //! page-level layer ([`PageLevel`]) that must agree with it.
@@ -8,11 +8,11 @@
 //! is collected next; data written when the host had written `s` drives is still valid at `t` drives with
 //! probability `exp(-(t - s))`, and one host page costs `1 / (1 - valid)` programs. The steady share `u`
 //! solves `u = exp(-(1 - u)(1 + OP))`, with write amplification `1 / (1 - u)` (Desnoyers, SYSTOR 2012;
-//! Poisson approximation of overwrites). A fresh drive owes nothing until its raw pages are used up. A
-//! sequentially filled drive owes nothing while spare pages last, then far more than in steady state, because
+//! Poisson approximation of overwrites). A fresh drive needs no collection until its raw pages are used up. A
+//! sequentially filled drive needs none while spare pages last, then far more than in steady state, because
 //! nearly everything collected is valid. Sequential writes amplify by their own constant.
 //!
-//! Invariant: no time in here.
+//! Invariant: this module knows no time.
 
 use serde::{Deserialize, Serialize};
 use units::Share;
@@ -23,9 +23,9 @@ use super::PageLevel;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Collection {
-    /// Free blocks throughout: nothing is moved.
+    /// None: blocks are always free.
     None,
-    /// By formula; 8 KiB.
+    /// The closed form; 8 KiB.
     ClosedForm,
     /// Page by page; 9 bytes for each 4 KiB page of the drive, some seconds to reach steady state.
     PageLevel,
@@ -58,7 +58,7 @@ pub(crate) struct Owed {
 #[must_use]
 pub fn steady_write_amplification(over_provisioning: f64) -> f64 {
     let mut valid = 0.0f64;
-    // From below, the iteration ends at the smaller root; the other one is 1.
+    // Started from below, the iteration converges to the smaller root; the other one is 1.
     for _ in 0..10_000 {
         let next = (-(1.0 - valid) * (1.0 + over_provisioning)).exp();
         if (next - valid).abs() < 1e-12 {
@@ -72,11 +72,11 @@ pub fn steady_write_amplification(over_provisioning: f64) -> f64 {
 /// Number of sequential write streams tracked at once.
 const STREAMS: usize = 8;
 
-/// Parts of the ring whose age is known.
+/// Number of ring parts with a known age.
 const PARTS: usize = 1024;
 /// Updates of the valid share per part.
 const LOOKS: f64 = 16.0;
-/// No block is collected with a larger share of valid pages.
+/// Upper limit of the valid share of a collected block.
 const VALID_MAX: f64 = 0.99;
 
 /// First-in-first-out collection in the mean.
@@ -88,18 +88,18 @@ pub(crate) struct ClosedForm {
     pages: f64,
     /// Raw pages in a part.
     part_pages: f64,
-    /// `[part]`: drives that the host had written when this part was written; minus infinity if erased.
+    /// `[part]`: drive writes of the host when this part was written; minus infinity if erased.
     written_at: Vec<f64>,
-    /// The part being written, its former state, and its replaced pages.
+    /// The part being written, its former state, and its overwritten pages.
     part: usize,
     old: f64,
     replaced: f64,
-    /// Drives written by the host.
+    /// Drive writes of the host.
     host: f64,
-    /// Pages moved for each that the host writes, until `replaced` reaches `look_at`.
+    /// Pages moved per host page, valid until `replaced` reaches `look_at`.
     moved: f64,
     look_at: f64,
-    /// Where recent writes ended.
+    /// End addresses of recent writes.
     ends: [u64; STREAMS],
     next_end: usize,
 }
@@ -209,7 +209,7 @@ impl Drive {
     }
 }
 
-/// One of the two.
+/// The translation layer in use.
 #[derive(Debug, Clone)]
 pub(crate) enum Translation {
     /// Nothing is moved; blocks of this many pages are erased as they fill.
@@ -306,7 +306,7 @@ mod tests {
         }
     }
 
-    /// The cliff: a fresh drive owes nothing until it was filled once, then as much as a used one.
+    /// The write cliff: a fresh drive has no collection until it was filled once, then as much as a used one.
     #[test]
     fn a_fresh_drive_meets_its_cliff_when_its_raw_pages_are_used_up() {
         for collection in [Collection::ClosedForm, Collection::PageLevel] {
@@ -320,8 +320,8 @@ mod tests {
         }
     }
 
-    /// A drive that was filled in order collects blocks that are almost all valid as soon as its spare ones
-    /// are used: worse than in the end, then better, then as in the end.
+    /// A sequentially filled drive collects blocks that are almost all valid once its spare blocks are used
+    /// up: slower than steady state, then faster, then steady.
     #[test]
     fn a_filled_drive_dips_and_recovers_before_it_is_steady() {
         let drive = drive(0.124, 1 << 17, 256);
@@ -332,8 +332,7 @@ mod tests {
         let (spare, _, dip) = (next(0.1235, 1), next(0.001, 2), next(0.004, 3));
         let (_, hump) = (next(0.175, 4), next(0.003, 4));
         assert!((spare - 1.0).abs() < 0.01, "{spare}");
-        // 1 / (1 - exp(-0.124)), and exp(t) - 1 = (exp(0.124) - 1) e when all that was filled has been
-        // collected.
+        // 1 / (1 - exp(-0.124)), and exp(t) - 1 = (exp(0.124) - 1) e when all filled data has been collected.
         assert!((dip / 8.3 - 1.0).abs() < 0.04, "{dip}");
         assert!((hump / 3.8 - 1.0).abs() < 0.04, "{hump}");
         let _ = next(8.0, 5);

@@ -1,7 +1,7 @@
-//! Writes: buffer, owed collection, programs and erases, durability, and reads behind writes.
+//! Writes: buffer, due collection, programs and erases, durability, and reads behind writes.
 //!
-//! Invariants: buffer space is free exactly when its program begins; work begins in the order in which it
-//! fell due; a flush ends when all earlier programs have.
+//! Invariants: buffer space is freed exactly when its program starts; work starts in the order in which it
+//! fell due; a flush completes when all earlier programs have.
 
 use std::collections::VecDeque;
 
@@ -20,13 +20,13 @@ struct Due {
     bytes: u64,
 }
 
-/// Orders of programs are counted modulo this.
+/// Sequence numbers of programs are modulo this.
 const ORDERS: u32 = 1 << 31;
 
-/// Unprogrammed writes, and who waits for what.
+/// Unprogrammed writes, and their waiters.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WriteBuffer {
-    /// Bytes gathered or due.
+    /// Bytes in the buffer, including those due for programming.
     used: u64,
     /// Bytes not yet handed to a program.
     gathered: u64,
@@ -39,17 +39,17 @@ pub(super) struct WriteBuffer {
     /// Work that waits for a plane, and the amount on planes.
     due: VecDeque<Due>,
     working: u32,
-    /// Bytes of moved data that are to be programmed.
+    /// Bytes of moved data still to be programmed.
     moved: f64,
     /// Erases that are due, in fractions.
     erases: f64,
-    /// Of programs of host data, in order, from the first that is not done: whether each is.
+    /// For each program of host data from the first unfinished one: whether it has completed.
     done: VecDeque<bool>,
-    /// Order of that first one.
+    /// Sequence number of that first one.
     first: u32,
-    /// Flushes, each with the order of the first program that it need not wait for.
+    /// Flushes, each with the sequence number of the first program that it need not wait for.
     flushes: VecDeque<(u32, u32)>,
-    /// Host data arrived since the mapping was programmed.
+    /// Host data has arrived since the mapping was programmed.
     pub(super) unmapped: bool,
 }
 
@@ -58,7 +58,7 @@ impl WriteBuffer {
         (self.first + self.done.len() as u32) % ORDERS
     }
 
-    /// The order of one more program of host data.
+    /// Allocates the sequence number of another program of host data.
     fn order(&mut self) -> u32 {
         let order = self.next_order();
         self.done.push_back(false);
@@ -74,11 +74,11 @@ impl WriteBuffer {
         }
     }
 
-    /// A flush with nothing left to wait for.
+    /// Takes a flush with nothing left to wait for.
     fn flushed(&mut self) -> Option<u32> {
         let (until, slot) = *self.flushes.front()?;
         let left = until.wrapping_sub(self.first) % ORDERS;
-        // Past it, the difference wraps round.
+        // Beyond it, the difference wraps around.
         if left > 0 && left <= self.done.len() as u32 {
             return None;
         }
@@ -113,7 +113,7 @@ impl Nand {
         self.fill_buffer(now);
     }
 
-    /// Takes waiting writes into the buffer while it has room (any write if nothing in it is due); reads
+    /// Moves waiting writes into the buffer while it has space (any write if nothing in it is due); reads
     /// behind them continue.
     fn fill_buffer(&mut self, now: Nanos) {
         let room = self.parameters.write_buffer.value.get();
@@ -154,7 +154,7 @@ impl Nand {
         self.buffer.moved += owed.moved_pages * CHUNK as f64;
         self.buffer.erases += owed.erases;
         let size = self.program_size();
-        // The last of a forced write's data is programmed with its mapping, below.
+        // The last of a FUA write's data is programmed with its mapping, below.
         let least = if forced { size + 1 } else { size };
         while self.buffer.gathered >= least {
             self.hand_on(now);
@@ -162,7 +162,7 @@ impl Nand {
         }
         if forced {
             self.slots[slot as usize].arrived = acknowledged;
-            // Its data, then the mapping; with it all that was acknowledged is durable.
+            // Its data, then the mapping; this makes all acknowledged writes durable.
             self.buffer.unmapped = false;
             self.program_durably(slot, 2);
         }
@@ -184,7 +184,7 @@ impl Nand {
         }
         let (head, tail) = (request.offset / CHUNK, end / CHUNK);
         let partly = [!request.offset.is_multiple_of(CHUNK), !end.is_multiple_of(CHUNK)];
-        // Both ends in one chunk are one read.
+        // Both partial chunks are the same: one read.
         let second = partly[1] && !(partly[0] && head == tail);
         for (chunk, wanted) in [(head, partly[0]), (tail, second)] {
             if wanted {
@@ -224,8 +224,8 @@ impl Nand {
         self.task_due((each, 0), purpose);
     }
 
-    /// A flush: programs gathered data with the mapping of everything since the last; it ends when all
-    /// earlier programs have.
+    /// A flush: programs buffered data with the mapping of everything since the last flush; completes when
+    /// all earlier programs have.
     pub(super) fn flush(&mut self, now: Nanos, slot: u32) {
         self.slots[slot as usize].arrived = now;
         if self.is_volatile() && std::mem::take(&mut self.buffer.unmapped) {
@@ -250,14 +250,14 @@ impl Nand {
         }
     }
 
-    /// Queues the program of `bytes` of gathered data, with the collection that they owe.
+    /// Queues the program of `bytes` of buffered data, with the collection that they cause.
     fn program_host_data(&mut self, bytes: u64, takes: Nanos, slot: u32) {
         self.buffer.gathered -= bytes;
         let purpose = Purpose { order: self.buffer.order(), slot };
         self.task_due((takes, bytes), purpose);
         let size = self.program_size();
         let burst = self.parameters.collection_burst.as_ref().map_or(0, |burst| burst.value.get());
-        // A throttling drive lets a waiting host pay as it goes.
+        // A throttling drive does collection while a host write waits.
         let meters = self.parameters.meters.as_ref().is_none_or(|meters| meters.value);
         let as_owed = meters && !self.buffer.waiting.is_empty();
         let least = if as_owed { size } else { size.max(burst) };
@@ -270,7 +270,7 @@ impl Nand {
         }
     }
 
-    /// Queues a program or erase of `takes`; this many bytes of the buffer are freed when it begins.
+    /// Queues a program or erase of `takes`; this many bytes of the buffer are freed when it starts.
     fn task_due(&mut self, (takes, bytes): (Nanos, u64), purpose: Purpose) {
         let (suspend, resume) = (self.parameters.suspend(), self.parameters.resume());
         let task = Task { takes, suspend, resume, purpose };
@@ -313,7 +313,7 @@ impl Nand {
         }
     }
 
-    /// The work on a plane seems to be done.
+    /// The work on a plane may be done.
     pub(super) fn worked(&mut self, now: Nanos, plane: u32) {
         let purpose = match self.planes.finish(now, plane) {
             Err(later) => return self.events.push(later, Event::new(WORKED, plane)),

@@ -1,13 +1,13 @@
-//! What scheduling costs.
+//! Costs of scheduling.
 
 use units::Nanos;
 
 /// What ends a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waker {
-    /// A thread, by a futex.
+    /// A thread, through a futex.
     Futex,
-    /// A thread, by a message over a socket.
+    /// A thread, through a socket.
     Socket,
     /// A timer or a device.
     Interrupt,
@@ -36,9 +36,9 @@ pub struct SchedulerCosts {
     pub block: Nanos,
     /// Delay of a thread that moves to another core.
     pub migration: Nanos,
-    /// Virtual time that a thread may run before others have their turn.
+    /// Virtual time that a thread may run before others get the core.
     pub slice: Nanos,
-    /// Time between two looks at the lengths of the queues.
+    /// Interval of load balancing.
     pub balance: Nanos,
     /// Waking by a futex.
     pub futex: WakeCost,
@@ -64,8 +64,8 @@ impl SchedulerCosts {
         }
     };
 
-    /// A virtual machine with two CPUs (AMD EPYC, Linux 6.18, 2026), by ping-pong between two threads and two
-    /// processes, on one core and on two; `block`, `busy` and `migration` are assumed.
+    /// A virtual machine with two CPUs (AMD EPYC, Linux 6.18, 2026), measured by ping-pong between two
+    /// threads and two processes, on one core and on two; `block`, `busy` and `migration` are assumed.
     pub const VM_2026: Self = Self {
         switch: Nanos(700),
         block: Nanos(500),

@@ -1,8 +1,8 @@
 //! The scheduler of a simulated host: which thread of a real program runs on which virtual core, and when.
 //!
 //! One thread really runs at a time. It charges the CPU time that it used, waits, wakes others and ends;
-//! [`Scheduler::next`] then names the thread that is furthest behind and how far it may run. The rules are
-//! those of Linux 6.6 and later in short: a woken thread goes to its previous core if that is idle, then to
+//! [`Scheduler::next`] then names the thread that is furthest behind and how far it may run. The rules are a
+//! subset of those of Linux 6.6 and later: a woken thread goes to its previous core if that is idle, then to
 //! any idle core, then to the core of the thread that woke it; each core picks the earliest virtual deadline
 //! among the threads that are not ahead of their share (EEVDF; I. Stoica and H. Abdel-Wahab, 1995), and an
 //! idle core steals.
@@ -27,14 +27,14 @@ use units::Nanos;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u32);
 
-/// What a thread waits for: a lock, a condition, a socket. Whoever wakes it names the same key.
+/// Identifies what a thread waits for: a lock, a condition variable, a socket. A waker uses the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key(pub u64);
 
 /// What happens next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// The thread runs until its own time is past `until`; [`Nanos::MAX`] if nothing else is to happen.
+    /// The thread runs until its own time is past `until`; [`Nanos::MAX`] if nothing else is pending.
     Run {
         /// The thread.
         task: TaskId,
@@ -43,7 +43,7 @@ pub enum Next {
     },
     /// The device has an event at this time; advance it and [`complete`](Scheduler::complete) what is done.
     Device(Nanos),
-    /// Every thread waits for something that no other thread and no timer can bring.
+    /// Deadlock: no thread and no timer can end any wait.
     Stuck,
     /// No thread is left.
     Finished,
@@ -60,13 +60,13 @@ enum State {
 #[derive(Debug)]
 struct Task {
     state: State,
-    /// Its own time: the end of what it has done, or the begin of its wait.
+    /// Its own time: the end of its last stretch, or the start of its wait.
     at: Nanos,
     began: Nanos,
     core: usize,
     /// The only core that it may use.
     pinned: Option<usize>,
-    /// Virtual run time, deadline, and the lag it had when it went to sleep, ns.
+    /// Virtual run time, deadline, and the lag when it went to sleep, ns.
     run_time: i64,
     deadline: i64,
     lag: i64,
@@ -87,7 +87,7 @@ struct Core {
     queue: RunQueue,
     /// Mean virtual run time when the last thread left.
     run_time: i64,
-    /// A woken thread is to replace the running one at its next event.
+    /// A woken thread will preempt the running one at its next event.
     preempt: bool,
 }
 
@@ -101,7 +101,7 @@ pub struct Scheduler {
     idle: BTreeSet<usize>,
     /// Ready threads of all cores, by the time since when they have been ready.
     oldest: BTreeSet<(Nanos, TaskId)>,
-    /// Running threads by their own time; an entry is stale unless it has the thread's time.
+    /// Running threads by their own time; an entry with another time than the thread's is stale.
     running: EventQueue<TaskId>,
     timers: EventQueue<(TaskId, u64)>,
     waiting: HashMap<Key, VecDeque<(TaskId, u64)>>,
@@ -148,13 +148,13 @@ impl Scheduler {
         self.task(task).at
     }
 
-    /// Where a thread's time went, up to its last event.
+    /// A thread's time by kind, up to its last event.
     #[must_use]
     pub fn times(&self, task: TaskId) -> Times {
         self.task(task).times
     }
 
-    /// What happened so far.
+    /// Counters so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
@@ -172,14 +172,14 @@ impl Scheduler {
         self.waiting.contains_key(&key)
     }
 
-    /// A new thread, ready now; it may be bound to one core.
+    /// Adds a thread that is ready now; it may be bound to one core.
     pub fn enter(&mut self, pinned: Option<usize>) -> TaskId {
         let id = self.reserve(pinned);
         self.start(id);
         id
     }
 
-    /// A new thread that does not run before [`start`](Self::start).
+    /// Adds a thread that does not run before [`start`](Self::start).
     pub fn reserve(&mut self, pinned: Option<usize>) -> TaskId {
         let id = TaskId(self.tasks.len() as u32);
         let pinned = pinned.map(|core| core % self.cores.len());
@@ -201,7 +201,7 @@ impl Scheduler {
         id
     }
 
-    /// A reserved thread is ready now, and not before its creator's time.
+    /// Makes a reserved thread ready, at its creator's time.
     pub fn start(&mut self, id: TaskId) {
         let at = self.current.map_or(self.now, |current| self.task(current).at).max(self.now);
         let task = self.task_mut(id);
@@ -209,13 +209,13 @@ impl Scheduler {
         self.place(id, at, Waker::Interrupt);
     }
 
-    /// A reserved thread will not be started.
+    /// Drops a reserved thread that will not be started.
     pub fn cancel(&mut self, id: TaskId) {
         self.task_mut(id).state = State::Ended;
         self.alive -= 1;
     }
 
-    /// The running thread used `cpu` of CPU time.
+    /// Charges `cpu` of CPU time to the running thread.
     pub fn charge(&mut self, task: TaskId, cpu: Nanos) {
         let task = self.task_mut(task);
         debug_assert_eq!(task.state, State::Running);
@@ -224,7 +224,7 @@ impl Scheduler {
         task.times.cpu += cpu;
     }
 
-    /// The running thread lets the others of its core go first (sched_yield(2)).
+    /// The running thread lets the others on its core run first (sched_yield(2)).
     pub fn give_way(&mut self, id: TaskId) {
         let slice = self.costs.slice.get() as i64;
         let task = self.task_mut(id);
@@ -245,7 +245,7 @@ impl Scheduler {
         self.task_mut(id).wait = self.waits;
         for key in keys {
             let queue = self.waiting.entry(*key).or_default();
-            // A wait for several keys leaves entries at those that did not end it.
+            // A wait for several keys leaves stale entries at those that did not end it.
             while queue.back().is_some_and(|old| is_over(&self.tasks, *old)) {
                 queue.pop_back();
             }
@@ -271,8 +271,8 @@ impl Scheduler {
         self.leave(id, mean);
     }
 
-    /// Wakes at most `most` of those that wait for `key`, in the order in which they came; returns how many.
-    /// `waker` is the running thread, whose CPU time it costs.
+    /// Wakes up to `most` waiters of `key` in arrival order; returns their number. `waker` is the running
+    /// thread, which pays the CPU time.
     pub fn wake(&mut self, waker: TaskId, key: Key, most: usize, kind: Waker) -> usize {
         let mut woken = 0;
         while woken < most
@@ -286,7 +286,7 @@ impl Scheduler {
         woken
     }
 
-    /// The first that waits for `key`; forgets the key with the last.
+    /// The first waiter of `key`; removes the key with the last one.
     fn first_of(&mut self, key: Key) -> Option<TaskId> {
         let queue = self.waiting.get_mut(&key)?;
         let mut found = None;
@@ -312,7 +312,7 @@ impl Scheduler {
         }
     }
 
-    /// The device is done with what `task` waits for, at `at`.
+    /// The device has completed at `at` what `task` waits for.
     pub fn complete(&mut self, task: TaskId, at: Nanos) {
         if matches!(self.task(task).state, State::Blocked(_)) {
             self.task_mut(task).timed_out = false;
@@ -392,7 +392,7 @@ impl Scheduler {
         None
     }
 
-    /// The thread that really ran has come back: others may take its core.
+    /// The thread that really ran has returned: others may take its core.
     fn settle(&mut self, id: TaskId) {
         if self.task(id).state == State::Running && !self.replaced(id) {
             self.running.push(self.task(id).at, id);
@@ -426,7 +426,7 @@ impl Scheduler {
         let at = task.at;
         self.enqueue(id, core);
         self.vacate(core, mean, at);
-        // A thread bound to this core may have driven out one that others can take.
+        // A thread bound to this core may have displaced one that another core can run.
         if let Some(idle) = self.idle.first().copied() {
             self.fill(idle);
         }
@@ -442,7 +442,7 @@ impl Scheduler {
     }
 }
 
-/// Whether the wait of a thread that an entry is about has ended.
+/// Whether the wait that an entry refers to has ended.
 fn is_over(tasks: &[Task], (task, wait): (TaskId, u64)) -> bool {
     tasks[task.0 as usize].wait != wait
 }

@@ -1,4 +1,4 @@
-//! Threads that wait for a core, and the moves between cores.
+//! Threads that wait for a core, and migrations between cores.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ impl Scheduler {
         }
     }
 
-    /// The running thread of a core waits, ends or was replaced; the core takes another.
+    /// The running thread of a core waits, ends or was preempted; the core picks another.
     pub(super) fn leave(&mut self, id: TaskId, mean: i64) {
         let (core, at) = (self.task(id).core, self.task(id).at);
         self.vacate(core, mean, at);
@@ -112,7 +112,7 @@ impl Scheduler {
         self.oldest.remove(&(at, id));
     }
 
-    /// A thread begins to run on an idle core, at `at` or as soon as it is ready, with `first` of CPU time.
+    /// A thread starts to run on an idle core, at `at` or as soon as it is ready, with `first` of CPU time.
     fn begin(&mut self, id: TaskId, core: usize, at: Nanos, first: Nanos) {
         let switch = self.cores[core].last != Some(id);
         self.idle.remove(&core);
@@ -130,7 +130,7 @@ impl Scheduler {
         self.running.push(self.task(id).at, id);
     }
 
-    /// A wait ended at `at` by an interrupt.
+    /// Ends a wait at `at` by an interrupt.
     pub(super) fn place(&mut self, id: TaskId, at: Nanos, kind: Waker) {
         self.place_for(id, at, kind, None);
     }
@@ -191,7 +191,7 @@ impl Scheduler {
         let waiting = self.cores[core].queue.len() as i64 + 1;
         let slice = self.costs.slice.get() as i64;
         let task = self.task_mut(id);
-        // Its lag shrinks by its own weight when it joins, so that it has the same one afterwards.
+        // Joining shrinks its lag by its own weight, so it is scaled up first.
         task.run_time = mean - (task.lag + task.lag / waiting);
         task.deadline = task.run_time + slice;
         let (run_time, deadline) = (task.run_time, task.deadline);

@@ -6,8 +6,8 @@ use super::*;
 
 const MICRO: u64 = 1_000;
 
-/// Runs threads that each compute for `cpu` and then ask a device of `latency`, `rounds` times; returns the
-/// time at which the last ended.
+/// Runs threads that each compute for `cpu` and then wait for a device of `latency`, `rounds` times; returns
+/// the time at which the last one ended.
 fn closed_loop(
     scheduler: &mut Scheduler,
     threads: u32,
@@ -41,7 +41,7 @@ fn closed_loop(
     }
 }
 
-/// The rate of a database on a drive follows from this: CPU time adds to the latency of the drive, and more
+/// The rate of a database on a drive depends on this: CPU time adds to the latency of the drive, and more
 /// threads than cores share the cores.
 #[test]
 fn a_closed_loop_takes_what_theory_says() {
@@ -58,7 +58,7 @@ fn a_closed_loop_takes_what_theory_says() {
     assert!((per_round(64, 32) - 13.0).abs() < 0.2, "{}", per_round(64, 32));
 }
 
-/// A waiter that is woken by a thread on its own core costs less than one on an idle core.
+/// A wake-up on the waker's own core must cost less than one on an idle core.
 #[test]
 fn wake_ups_cost_what_the_constants_say() {
     let round_trip = |pins: [Option<usize>; 2]| {
@@ -92,7 +92,7 @@ fn wake_ups_cost_what_the_constants_say() {
     assert!(counts.idle_wakes > 1_900);
 }
 
-/// Waiters of a key are woken in the order in which they came, and those that gave up are not counted.
+/// Waiters of a key must be woken in arrival order, without those that timed out.
 #[test]
 fn waiters_are_woken_in_order_and_once() {
     let mut scheduler = Scheduler::new(4, SchedulerCosts::FREE);
@@ -149,8 +149,8 @@ fn busy_threads_share_the_cores() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever threads do: time never goes back, no core is idle next to a waiting thread, nothing is lost,
-    /// and each thread's times add up.
+    /// For any behaviour of threads: time never goes back, no core is idle next to a waiting thread, no
+    /// thread is lost, and each thread's times add up.
     #[test]
     fn invariants_hold(
         cores in 1..5usize,

@@ -1,10 +1,10 @@
-//! Where the time of threads went, and what the scheduler did.
+//! Times of threads, and counters of the scheduler.
 //!
 //! Invariant: a thread's times sum to the time since it entered.
 
 use units::Nanos;
 
-/// The kinds of waiting that are counted apart.
+/// The kinds of waiting that are counted separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// For a lock or a condition.
@@ -17,7 +17,7 @@ pub enum Wait {
     Write,
     /// For a device to flush.
     Flush,
-    /// For a time.
+    /// For a fixed time.
     Sleep,
 }
 
@@ -27,12 +27,12 @@ impl Wait {
         [Self::Lock, Self::Network, Self::Read, Self::Write, Self::Flush, Self::Sleep];
 }
 
-/// Where the time of a thread went.
+/// A thread's time by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Times {
-    /// Its own CPU time, and that of switching and waking.
+    /// CPU time, including that of switching and waking.
     pub cpu: Nanos,
-    /// Ready, but without a core.
+    /// Ready, without a core.
     pub run_queue: Nanos,
     /// From the event that ended a wait until its core had left idle.
     pub wake_up: Nanos,
@@ -41,7 +41,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Adds those of another thread.
+    /// Adds the times of another thread.
     pub fn add(&mut self, other: &Self) {
         self.cpu += other.cpu;
         self.run_queue += other.run_queue;
@@ -49,7 +49,7 @@ impl Times {
         self.waits.iter_mut().zip(other.waits).for_each(|(own, other)| *own += other);
     }
 
-    /// All of it.
+    /// The sum.
     #[must_use]
     pub fn total(&self) -> Nanos {
         let waits = self.waits.iter().fold(Nanos::ZERO, |sum, wait| sum + *wait);
@@ -57,7 +57,7 @@ impl Times {
     }
 }
 
-/// What the scheduler did, to compare with a traced real run.
+/// Counters of the scheduler, to compare with a traced real run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Waits of threads: voluntary context switches.
@@ -66,10 +66,10 @@ pub struct Counts {
     pub idle_wakes: u64,
     /// Wake-ups onto a busy core.
     pub busy_wakes: u64,
-    /// Threads that began to run on a core on which another had run before.
+    /// Threads that started on a core on which another had run before.
     pub switches: u64,
     /// Threads that lost their core before they waited.
     pub preemptions: u64,
-    /// Threads that an idle or a less busy core took over.
+    /// Threads that were moved to an idle or less busy core.
     pub migrations: u64,
 }

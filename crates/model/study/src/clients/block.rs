@@ -16,14 +16,15 @@ pub struct Extent {
     pub devices: u32,
     /// Smallest request that they accept, bytes.
     pub smallest_request: u32,
-    /// Processors of the machine that issues them.
+    /// CPUs of the machine that issues them.
     pub cpus: u32,
     /// End of a trial whose clients all follow schedules; others issue nothing late, since it would run
-    /// without the load next to it.
+    /// without the background load.
     pub until: Until,
 }
 
-/// Threads of ACT's phase for a job on a machine of `cpus`: the configured number, or five per CPU as in ACT.
+/// Threads of ACT's phase for a job on a machine with `cpus`: the configured number, or five per CPU as in
+/// ACT.
 #[must_use]
 pub fn service_threads(job: &ActJob, cpus: u32) -> u32 {
     let own = job.config().map_or(0, |config| config.service_threads);
@@ -58,7 +59,7 @@ fn misfit(group: &BlockGroup, extent: Extent) -> Option<String> {
     if alignment > device {
         return Some(format!("an alignment of {alignment} is larger than a device of {device}"));
     }
-    // Clients on one block would each find the other's writes.
+    // Clients that share a block would read each other's writes.
     let (clients, sites) = (group.clients, plan.sites());
     (plan.exclusive && sites < u64::from(clients)).then(|| {
         format!(
@@ -189,7 +190,7 @@ mod tests {
         groups.iter().map(|group| group.plan.until).collect()
     }
 
-    /// What is issued late next to a closed loop that has ended would be measured without its load.
+    /// Late operations next to a closed loop that has ended would be measured without its load.
     #[test]
     fn only_schedules_by_themselves_are_issued_late() {
         let late = Until { due: Nanos(10), issue: Nanos(20) };

@@ -8,10 +8,10 @@ use crate::{Arrivals, KvJob, KvWorkload, SqlJob};
 
 /// Records that one operation of `read_seq` reads.
 const SEQUENTIAL: u32 = 100;
-/// Records that one operation of a scan of everything reads.
+/// Records per operation of a full scan.
 const SCANNED: u32 = 1000;
 
-/// Schedule of a job's operations, that of its one writer apart.
+/// Arrivals of a job's operations; its single writer has its own.
 fn arrivals_of(job: &KvJob) -> workload::Arrivals {
     let Some(rate) = job.rate else { return workload::Arrivals::CLOSED };
     let kind = match job.arrivals {

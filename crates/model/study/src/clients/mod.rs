@@ -1,4 +1,4 @@
-//! From a job to its clients, for every kind of job, measured or virtual.
+//! Clients of a job, for every kind of job, measured or virtual.
 //!
 //! Invariant: measured, emulated and predicted trials of a job have the same clients.
 

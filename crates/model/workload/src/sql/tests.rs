@@ -1,4 +1,4 @@
-//! What a study loses if the statement stream is not sysbench's.
+//! The statement stream must be sysbench's, or results are not comparable.
 
 use super::*;
 use crate::{Spacing, SqlKeys};

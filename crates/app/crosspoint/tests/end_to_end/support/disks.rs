@@ -1,6 +1,6 @@
 //! Shared helpers for tests of attached disks.
 //!
-//! Invariant: only disks of the test's own scratch directory are looked at.
+//! Invariant: only disks of the test's own scratch directory are inspected.
 
 use std::path::{Path, PathBuf};
 

@@ -64,7 +64,7 @@ impl Scratch {
     }
 }
 
-/// A scratch directory whose disks are detached with it, also when a test fails.
+/// A scratch directory whose disks are detached when it is dropped, also if a test fails.
 pub struct DiskScratch(pub Scratch);
 
 impl std::ops::Deref for DiskScratch {

@@ -24,7 +24,7 @@ pub fn trial_folders(run: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// Adds lines with the checksums of changed files of a run; the last line of a name counts.
+/// Appends the checksums of changed files of a run; the last line of a name counts.
 pub fn sign(run: &Path, names: &[String]) {
     let mut list = fs::read_to_string(run.join("sums.txt")).expect("the list");
     for name in names {

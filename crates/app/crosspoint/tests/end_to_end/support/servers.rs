@@ -19,7 +19,7 @@ pub fn lacks_a_server(test: &str) -> bool {
     !there
 }
 
-/// A study with one stack and SQL experiments, each with its keys and its measured time.
+/// A study with one stack and SQL experiments, each with its keys and its measurement time.
 pub fn write_study(scratch: &Scratch, stack: &str, experiments: &[(&str, &str, &str)]) {
     let mut text =
         format!("schema = 1\nname = \"sql\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n{stack}");
@@ -62,7 +62,7 @@ pub fn processes_on(place: &Path) -> Vec<u32> {
     numbers.filter(on_it).collect()
 }
 
-/// Those of them that are servers.
+/// The server processes among them.
 pub fn servers_on(place: &Path) -> Vec<u32> {
     let is_server = |number: &u32| {
         std::fs::read_to_string(format!("/proc/{number}/comm"))

@@ -15,7 +15,7 @@ use study::{Job, SqlJob, sql_plan};
 use units::{Bytes, Nanos, Seed};
 use workload::SqlClient;
 
-/// Says what is missing, and whether anything is.
+/// Reports missing programs; returns whether any are missing.
 pub fn missing(programs: &[&str]) -> bool {
     for program in programs {
         let there = match *program {
@@ -30,7 +30,7 @@ pub fn missing(programs: &[&str]) -> bool {
     false
 }
 
-/// The job that these keys of an experiment make.
+/// The job with these keys of an experiment.
 pub fn job(keys: &str) -> SqlJob {
     let text = format!(
         "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
@@ -42,7 +42,7 @@ pub fn job(keys: &str) -> SqlJob {
     *job
 }
 
-/// A server with an empty database, in a directory that goes with it.
+/// A server with an empty database, in a temporary directory.
 pub struct Private {
     pub server: Server,
     pub binary: Binary,
@@ -52,7 +52,7 @@ pub struct Private {
 }
 
 impl Private {
-    /// Started for `job` with `more` settings.
+    /// Starts it for `job` with `more` settings.
     pub fn start(job: &SqlJob, more: &[String]) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         // The journal outlives everything that is in it.
