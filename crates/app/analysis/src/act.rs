@@ -96,7 +96,7 @@ impl ActTest<'_> {
             text.push_str(&format!(": {}. {}", self.verdict.reasons.join("; "), self.limit()));
         }
         if !self.covers_a_slice() {
-            text.push_str(" Judged on less than one slice.");
+            text.push_str(" The test was shorter than one slice.");
         }
         text
     }

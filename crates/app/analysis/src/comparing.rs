@@ -112,14 +112,16 @@ pub fn tally(places: &[PlaceView]) -> String {
                 |one: &&ClaimView| one.verdict == verdict.word() && one.lies == Some(Lies::Outside);
             match claims().filter(outside).count() {
                 0 => format!("{count} {}", verdict.word()),
-                outside => format!("{count} {} ({outside} of these out of range)", verdict.word()),
+                outside => {
+                    format!("{count} {} ({outside} outside the published range)", verdict.word())
+                }
             }
         })
         .collect();
     match claims().count() {
         0 => String::new(),
-        1 => format!("1 claim: {}.", parts.join(", ")),
-        count => format!("{count} claims: {}.", parts.join(", ")),
+        1 => format!("1 published claim: {}.", parts.join(", ")),
+        count => format!("{count} published claims: {}.", parts.join(", ")),
     }
 }
 

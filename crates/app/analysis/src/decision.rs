@@ -45,7 +45,7 @@ impl DecisionMetric {
             Self::DurableUpdates => "durable updates/s",
             Self::Updates => "updates/s",
             Self::Lookups => "lookups/s",
-            Self::ReadTime => "median of one read",
+            Self::ReadTime => "median read latency",
             Self::TimeAtRate(OpClass::Transaction) => "99th percentile of a transaction",
             Self::TimeAtRate(OpClass::Read) => "99th percentile of a lookup",
             Self::TimeAtRate(_) => "99th percentile of an update",

@@ -76,7 +76,7 @@ impl WarningKind {
             }
             Self::LoadNotKept => "lower the rate, or allow more operations in flight",
             Self::NotDelivered => {
-                "rerun on an idle host, or use the same larger time scale for all compared stacks \
+                "rerun on an idle host, or slow down all compared drives by one factor K \
                  (--set stack.NAME.scale=K)"
             }
             Self::BusyHost => "rerun on an idle host",

@@ -250,7 +250,7 @@ impl<'a> Test<'a> {
         }
         let from_file = Nanos::from_secs(u64::from(self.config.test_duration_sec));
         let tried = self.arguments.duration.unwrap_or(from_file);
-        let short = if tried < self.arguments.slice { ", less than one slice" } else { "" };
+        let short = if tried < self.arguments.slice { ", shorter than one slice" } else { "" };
         out!(
             "highest rating that passes: {passes}x ({phase} requests; each rating tried once, for \
              {tried}{short})"

@@ -45,7 +45,8 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Run a study (a set of benchmarks) or a single job on real or modelled storage; write results and a report
+    /// Run a study (a set of benchmarks) or a single job on real or modelled storage; write results and a
+    /// report
     #[command(after_help = run_help())]
     Run(Box<RunArguments>),
     /// Watch a run in progress: rate, latencies, disks, time left; quitting does not stop the run
@@ -230,10 +231,10 @@ pub enum Verb {
     #[command(
         after_help = "Example: crosspoint exec --on samsung-990-pro --cores 8 -- \\\n             \
             db_bench --benchmarks=fillrandom,readrandom --db=db --use_direct_reads\n\n\
-            Does not require root. If the command forks, maps a file for writing, or waits for files with poll,\n\
-            epoll or select, it is stopped with an error that names the call. System calls that bypass the\n\
-            C library are not detected, and the result does not include their time. The accuracy of virtual\n\
-            time has not been validated for database programs."
+            Does not require root. If the command forks, maps a file for writing, or waits for files with\n\
+            poll, epoll or select, it is stopped with an error that names the call. System calls that\n\
+            bypass the C library are not detected, and the result does not include their time. The\n\
+            accuracy of virtual time has not been validated for database programs."
     )]
     Exec(ExecArguments),
     /// Detach an attached device

@@ -35,7 +35,7 @@ fn shape(group: &Group<'_>) -> String {
 }
 
 fn storage(group: &Group<'_>) -> String {
-    storage_words(group.stack_title()).to_owned()
+    storage_words(group.stack_title())
 }
 
 /// The load of a closed loop: `4 threads x depth 16`.
@@ -195,7 +195,7 @@ pub(crate) fn devices(run: &Run) -> Vec<Finding> {
         let reads: Vec<&Group<'_>> = own.filter(|group| group.classes() == [READS]).collect();
         let rates = reads.iter().filter_map(|group| Some(group.rate(READS)?.value));
         Some(Finding::Device {
-            storage: storage_words(&stack.title).to_owned(),
+            storage: storage_words(&stack.title),
             job: shape(one),
             p50: time(p50),
             rate: rates.max_by(f64::total_cmp)?,
@@ -271,7 +271,7 @@ pub(crate) fn ratings(run: &Run) -> Vec<Finding> {
     for test in &tests {
         let Some(rating) = test.config.rating() else { continue };
         let stack = run.header.stacks.iter().find(|stack| stack.name == test.trial.stack);
-        let title = stack.map_or("", |stack| storage_words(&stack.title)).to_owned();
+        let title = stack.map_or_else(String::new, |stack| storage_words(&stack.title));
         let phase = match test.trial.point.get("arrivals").map(String::as_str) {
             Some("act") => "ACT's phase",
             _ => "independent requests",
@@ -283,7 +283,7 @@ pub(crate) fn ratings(run: &Run) -> Vec<Finding> {
             // No share of late reads is published.
             |group| group.source_text("act"),
         );
-        let slice = if test.covers_a_slice() { "" } else { ", less than one slice" };
+        let slice = if test.covers_a_slice() { "" } else { ", shorter than one slice" };
         let note = format!("{phase}{slice}; {source}");
         let place = found.iter().position(|(own, of, _)| *own == title && *of == note);
         let place = place.unwrap_or_else(|| {

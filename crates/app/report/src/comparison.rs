@@ -79,7 +79,7 @@ fn title<'a>(choice: &'a Choice<'_>) -> &'a str {
 
 /// The title for use within a sentence: `this disk`.
 fn place(choice: &Choice<'_>) -> String {
-    storage_words(choice.group.stack_title()).to_owned()
+    storage_words(choice.group.stack_title())
 }
 
 fn side(choice: &Choice<'_>, counted: DecisionMetric) -> Side {

@@ -22,9 +22,9 @@ const ENGINES_ON: usize = 2;
 /// Lasting changes that are reported one by one.
 const DROPS_TOLD: usize = 3;
 
-fn title<'a>(run: &'a Run, stack: &'a str) -> &'a str {
+fn title(run: &Run, stack: &str) -> String {
     let found = run.header.stacks.iter().find(|one| one.name == stack);
-    found.map_or(stack, |one| storage_words(&one.title))
+    found.map_or_else(|| stack.to_owned(), |one| storage_words(&one.title))
 }
 
 /// `, time-scaled 24x` of a stack whose drive's time passes slower.
@@ -49,7 +49,7 @@ pub(crate) fn stalls(run: &Run) -> Vec<Finding> {
             (true, false) => Some(format!("{engine} counters: {causes}.")),
             (false, _) => None,
         };
-        let storage = storage_words(group.stack_title()).to_owned();
+        let storage = storage_words(group.stack_title());
         let note = format!("{whole:.0} s including warm-up, {}", trial.source);
         Some((Finding::Stalls { engine, share, storage, note }, counters.map(Finding::Text)))
     };
@@ -116,7 +116,7 @@ pub(crate) fn engines(run: &Run) -> Vec<Finding> {
                 engines: [engine_title(a), engine_title(b)],
                 what,
                 ratio: of_first / of_second,
-                storage: storage_words(&stack.title).to_owned(),
+                storage: storage_words(&stack.title),
                 note: format!("{}, {}{}", runs_each(run), a.first.source, scaled(run, &stack.name)),
             });
             if !devices.contains(&stack.device.as_str()) {
@@ -171,7 +171,7 @@ pub(crate) fn fabrics(run: &Run) -> Vec<Finding> {
             kept.push((ratio(&over, &at_home).value, group));
         }
         kept.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let storage = storage_words(&far.title).to_owned();
+        let storage = storage_words(&far.title);
         let unreliable = format!("{left_out} of {} tests not reliable", kept.len() + left_out);
         found.push(match kept.as_slice() {
             [] => Finding::Text(format!("{storage} has no reliable ratio ({unreliable}).")),
@@ -204,8 +204,8 @@ pub(crate) fn races(run: &Run) -> Vec<Finding> {
         sources.dedup();
         Some(Finding::Race {
             transactions: race.transactions,
-            first: (title(run, first.0).to_owned(), first.1),
-            last: (title(run, last.0).to_owned(), last.1),
+            first: (title(run, first.0), first.1),
+            last: (title(run, last.0), last.1),
             note: format!("run concurrently, {}", sources.join(" and ")),
         })
     };
@@ -221,7 +221,7 @@ pub(crate) fn memory(run: &Run) -> Vec<Finding> {
         Some(Finding::Memory {
             most: 1.0 / first.0,
             gain: first.1.value / last.1.value,
-            storage: title(run, &line.stack).to_owned(),
+            storage: title(run, &line.stack),
             note: format!("{}, {}{}", runs_each(run), line.source, scaled(run, &line.stack)),
         })
     };
@@ -232,7 +232,7 @@ pub(crate) fn memory(run: &Run) -> Vec<Finding> {
 pub(crate) fn performance_drops(run: &Run) -> Vec<Finding> {
     let told = cliffs::told(run);
     let of = |one: &cliffs::PerformanceDrop| Finding::PerformanceDrop {
-        storage: title(run, &one.stack).to_owned(),
+        storage: title(run, &one.stack),
         at: one.at,
         change: one.change.clone(),
         cause: one.cause.clone(),

@@ -86,8 +86,8 @@ pub(crate) enum Finding {
 impl Display for Finding {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let text = Words(self).to_string();
-        match text.strip_prefix("this disk") {
-            Some(rest) => write!(out, "This disk{rest}"),
+        match text.strip_prefix("this ") {
+            Some(rest) => write!(out, "This {rest}"),
             None => out.write_str(&text),
         }
     }
@@ -138,11 +138,14 @@ impl Display for Words<'_> {
                 ),
                 false => write!(out, "{engine} showed no write stalls on {storage} ({note})."),
             },
-            F::Engines { engines: [first, second], what, ratio, storage, note } => write!(
-                out,
-                "{first} serves {} as many {what} as {second} on {storage} ({note}).",
-                times(*ratio)
-            ),
+            F::Engines { engines: [first, second], what, ratio, storage, note } => {
+                let (more, less, ratio) = match *ratio < 1.0 {
+                    true => (second, first, 1.0 / ratio),
+                    false => (first, second, *ratio),
+                };
+                let times = times(ratio);
+                write!(out, "{more} does {times} as many {what} as {less} on {storage} ({note}).")
+            }
             F::Fabric { storage, kept, least, note } => {
                 let [low, high] = kept.map(|share| format!("{:.0} %", share * 100.0));
                 match low == high {

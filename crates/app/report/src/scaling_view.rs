@@ -216,7 +216,7 @@ fn finding(panel: &Panel, title: &dyn Fn(&str) -> String) -> String {
         (false, verb) => format!("{verb}s"),
     };
     let one = |(ratio, most, least): &(f64, (String, bool), (String, bool))| match *ratio < NEAR {
-        true => "all rates are within 10 %".to_owned(),
+        true => "all rates are within 10 % of each other".to_owned(),
         false => {
             let ((most, several), (least, others)) = (most, least);
             let gives = verb(*several, "deliver");
@@ -230,6 +230,9 @@ fn finding(panel: &Panel, title: &dyn Fn(&str) -> String) -> String {
         match panel.axis {
             AxisKind::DataOverMemory => format!("data {number} \u{d7} memory"),
             AxisKind::MemoryMiB => format!("{number} MiB of memory"),
+            AxisKind::Load(words) if words.starts_with("queue depth") => {
+                words.replacen("queue depth", &format!("queue depth {number}"), 1)
+            }
             AxisKind::Load(words) if number == "1" => format!("1 {}", words.trim_end_matches('s')),
             AxisKind::Load(words) => format!("{number} {words}"),
         }

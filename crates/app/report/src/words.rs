@@ -19,11 +19,9 @@ pub(crate) fn engine_word(engine: &str) -> &str {
 }
 
 /// Name of a stack within a sentence.
-pub(crate) fn storage_words(title: &str) -> &str {
-    match short(title) {
-        "This disk" => "this disk",
-        other => other,
-    }
+pub(crate) fn storage_words(title: &str) -> String {
+    let short = short(title);
+    short.strip_prefix("This ").map_or_else(|| short.to_owned(), |rest| format!("this {rest}"))
 }
 
 /// Title of an experiment.

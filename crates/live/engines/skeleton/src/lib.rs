@@ -20,8 +20,8 @@ use study::{Descriptor, Durability, KvJob, Operations};
 
 static SKELETON: Descriptor = Descriptor {
     durability: [
-        "appended to a log file: survives the process",
-        "appended to a log file: survives the process",
+        "appended to a log file: survives a process crash, not power loss",
+        "appended to a log file: survives a process crash, not power loss",
         "appended to a log file and flushed (fdatasync) at every commit",
     ],
     ..Descriptor::new("skeleton", "Skeleton", Operations::KeyValue)

@@ -19,7 +19,7 @@ static SQLITE: Descriptor = Descriptor {
     virtual_time: VirtualTime::AnyDirectory,
     durability: [
         "journal in memory, synchronous=OFF: a crash may lose the database",
-        "write-ahead log, synchronous=OFF: survives the process",
+        "write-ahead log, synchronous=OFF (not flushed): survives a process crash, not power loss",
         "write-ahead log, synchronous=FULL: log flushed at every commit",
     ],
     ..Descriptor::new("sqlite", "SQLite", Operations::KeyValue)
