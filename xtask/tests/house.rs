@@ -162,7 +162,7 @@ fn the_app_layer_writes_files_in_one_module() {
         let name = path.strip_prefix(root()).unwrap_or(&path).display().to_string();
         let own = ["archive/src/output.rs", "archive/src/files.rs"]
             .map(|one| format!("crates/app/{one}"));
-        let tests = name.contains("/tests/") || name.contains("/scenarios/");
+        let tests = ["/tests/", "/scenarios/", "/benches/"].iter().any(|part| name.contains(part));
         if !name.starts_with("crates/app/") || tests || own.contains(&name) {
             continue;
         }

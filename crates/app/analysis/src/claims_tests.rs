@@ -49,7 +49,7 @@ fn figure(of: &Ours, (source, value): (Source, f64), spread: Option<f64>) -> Fig
     }
 }
 
-/// Figures for which the number of `claim` is `value`.
+/// The figures of a run for which the expression of `claim` evaluates to `value`; see [`figure`].
 fn run_of(claim: &Claim, (source, value): (Source, f64), spread: Option<f64>) -> Vec<Figure> {
     let Some(over) = &claim.over else { return vec![figure(&claim.of, (source, value), spread)] };
     let (mut a, mut b) = (value * 1000.0, 1000.0);

@@ -168,7 +168,7 @@ impl<'a> Decision<'a> {
         self.choices[0].group.first
     }
 
-    /// The reference.
+    /// The stack that the others are compared with.
     #[must_use]
     pub fn here(&self) -> &Choice<'a> {
         &self.choices[self.reference]

@@ -61,7 +61,7 @@ pub struct Growth {
 
 /// The parameter that raises the operations in flight.
 pub const DEPTH: &str = "queue_depth";
-/// The parameter that raises the threads.
+/// Name of the parameter for the number of client threads.
 pub const THREADS: &str = "clients";
 /// The parameters that raise the arrivals.
 pub const OFFERED: [&str; 2] = ["rate", "rate_of_max"];

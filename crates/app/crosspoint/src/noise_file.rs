@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use stack::state_directory;
 use study::Source;
 
-/// The stored values.
+/// The contents of the file.
 #[derive(Serialize, Deserialize)]
 pub struct Noise {
     /// Kernel and processors.

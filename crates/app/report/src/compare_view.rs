@@ -19,7 +19,7 @@ pub struct CompareRow {
     pub interval: String,
     /// Experiment, stack and parameters.
     pub place: String,
-    /// Operations and metric.
+    /// Label of the row: operation class and metric.
     pub figure: String,
     /// Both values, with their sources if they differ.
     pub values: String,

@@ -50,7 +50,7 @@ impl Workload for Counted {
     }
 }
 
-/// Answers from a script; asynchronously if it has more than one lane.
+/// A mock session that completes operations as scripted; asynchronously if it has more than one lane.
 struct Scripted<Op = KvOp> {
     room: usize,
     flight: VecDeque<OpId>,
@@ -197,7 +197,7 @@ impl Workload for Statements {
     }
 }
 
-/// A retried deadlock must not count as a failed operation, or an objective that was met would be missed.
+/// A transaction that is retried after a deadlock must not count as failed.
 #[test]
 fn a_transaction_that_is_retried_has_not_failed() {
     let classes = vec![OpClass::PointSelect, OpClass::Transaction];

@@ -33,7 +33,7 @@ struct Counter {
 
 /// Time over which the counter's rate is measured: readings are accurate to 50 ns, so the rate to 3 ppm.
 const CALIBRATED_OVER: Duration = Duration::from_millis(20);
-/// Readings, of which the least interrupted one is used.
+/// Number of readings; the one with the shortest duration is used.
 const READINGS: usize = 64;
 
 impl Counter {

@@ -40,7 +40,7 @@ pub enum Undo {
     },
     /// Remove a control group, its processes moved back.
     RemoveGroup {
-        /// The group.
+        /// Directory of the cgroup.
         path: PathBuf,
         /// Where its processes were before.
         home: PathBuf,

@@ -11,7 +11,7 @@ use crate::real::{answer, kernel, real, same, system_call};
 use crate::turn::Turn;
 
 unsafe fn open_at(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    let turn = Turn::enter();
+    let turn = Turn::enter_file();
     let arguments = [i64::from(folder), path as i64, i64::from(flags), i64::from(mode), 0, 0];
     let descriptor = answer(system_call(libc::SYS_openat, arguments)) as c_int;
     if let Some(turn) = turn
@@ -79,7 +79,8 @@ pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
 pub fn transfer(number: i64, arguments: [i64; 6], offset: Option<i64>, writes: bool) -> ssize_t {
     let descriptor = arguments[0] as c_int;
     let found = file_of(descriptor);
-    let Some(((file, flags), turn)) = found.and_then(|found| Some((found, Turn::enter()?))) else {
+    let Some(((file, flags), turn)) = found.and_then(|found| Some((found, Turn::enter_file()?)))
+    else {
         return elsewhere(number, arguments, writes);
     };
     turn.tick();
@@ -175,7 +176,7 @@ checked! {
 /// Only the simulated flush takes place: the contents need not survive this machine.
 pub fn flush(descriptor: c_int, number: i64, metadata: bool) -> c_int {
     let found = file_of(descriptor);
-    let Some(((file, _), turn)) = found.and_then(|found| Some((found, Turn::enter()?))) else {
+    let Some(((file, _), turn)) = found.and_then(|found| Some((found, Turn::enter_file()?))) else {
         return answer(system_call(number, [i64::from(descriptor), 0, 0, 0, 0, 0])) as c_int;
     };
     turn.tick();
@@ -195,7 +196,7 @@ pub unsafe extern "C" fn fdatasync(descriptor: c_int) -> c_int {
 
 /// The size of a file may have changed.
 fn resized(descriptor: c_int, code: i64) -> i64 {
-    let found = file_of(descriptor).and_then(|found| Some((found, Turn::enter()?)));
+    let found = file_of(descriptor).and_then(|found| Some((found, Turn::enter_file()?)));
     if let Some(((file, _), turn)) = found
         && code == 0
         && let Some(found) = status(descriptor)
@@ -230,7 +231,7 @@ pub unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
 
 /// A call that removes the file at `path` in `folder`, if there is one.
 fn removes(number: i64, arguments: [i64; 6], [folder, path]: [i64; 2]) -> c_int {
-    let turn = Turn::enter();
+    let turn = Turn::enter_file();
     // SAFETY: all zeros is a valid value of this struct.
     let mut found: libc::stat = unsafe { std::mem::zeroed() };
     let place = &raw mut found as i64;
@@ -279,7 +280,7 @@ pub unsafe extern "C" fn posix_fadvise(
     size: off_t,
     advice: c_int,
 ) -> c_int {
-    let found = file_of(descriptor).and_then(|found| Some((found, Turn::enter()?)));
+    let found = file_of(descriptor).and_then(|found| Some((found, Turn::enter_file()?)));
     let Some(((file, flags), turn)) = found else {
         let arguments = [i64::from(descriptor), offset, size, i64::from(advice), 0, 0];
         return -(system_call(libc::SYS_fadvise64, arguments) as c_int);

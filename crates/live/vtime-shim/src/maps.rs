@@ -232,7 +232,7 @@ pub unsafe extern "C" fn mmap(
     let kinds = [i64::from(protection), i64::from(flags), i64::from(descriptor)];
     let arguments = [place as i64, size as i64, kinds[0], kinds[1], kinds[2], offset];
     let file = file_of(descriptor).filter(|_| flags & libc::MAP_ANONYMOUS == 0);
-    let mapped = match file.and_then(|file| Some((file, Turn::enter()?))) {
+    let mapped = match file.and_then(|file| Some((file, Turn::enter_file()?))) {
         Some((file, turn)) => map_file(&turn, file, arguments),
         None => system_call(libc::SYS_mmap, arguments),
     };

@@ -58,6 +58,10 @@ pub fn shared() -> Option<&'static Shared> {
     unsafe { SHARED.load(Acquire).as_ref() }
 }
 
+fn is_real_time(shared: &Shared) -> bool {
+    shared.header.real_time.load(Relaxed) == 1
+}
+
 /// A key that is unique in the simulation: an address of this process.
 pub fn key_of<T: ?Sized>(place: *const T) -> u64 {
     place.cast::<u8>() as u64 ^ (u64::from(PROCESS.load(Relaxed)) << 47)
@@ -111,7 +115,7 @@ impl State {
     }
 }
 
-/// A thread inside the library, between charging its CPU time and counting it again.
+/// Held while a thread is inside the library: its CPU time has been charged, and is counted again on drop.
 pub struct Turn {
     slot: &'static Slot,
     shared: &'static Shared,
@@ -120,7 +124,7 @@ pub struct Turn {
 impl Turn {
     /// Enters the library; `None` for a thread that is not in the simulation, or is inside already.
     pub fn enter() -> Option<Self> {
-        let shared = shared()?;
+        let shared = shared().filter(|shared| !is_real_time(shared))?;
         let slot = STATE.with(|state| {
             let slot = state.slot.get().filter(|_| state.inside.get() == 0)?;
             state.charge();
@@ -130,18 +134,40 @@ impl Turn {
         Some(Self { slot, shared })
     }
 
-    /// Like `enter`, without charging the last `ticks_lost` to the program.
+    /// Like `enter`, for functions that use the drive, which are replaced in real time as well.
+    pub fn enter_file() -> Option<Self> {
+        let shared = shared()?;
+        if !is_real_time(shared) {
+            return Self::enter();
+        }
+        let slot = STATE.with(|state| {
+            if state.inside.get() > 0 {
+                return None;
+            }
+            if state.slot.get().is_none() {
+                let slot = shared.slots.get(shared.header.used.fetch_add(1, AcqRel) as usize)?;
+                slot.until.store(NEVER, Relaxed);
+                state.slot.set(Some(slot));
+            }
+            state.inside.set(1);
+            state.slot.get()
+        })?;
+        Some(Self { slot, shared })
+    }
+
+    /// Like `enter_file`, without charging the last `ticks_lost` to the program.
     pub fn enter_late(ticks_lost: u64) -> Option<Self> {
         STATE.with(|state| {
             let last = state.last.get().saturating_add(ticks_lost).min(ticks());
             state.last.set(last);
         });
-        Self::enter()
+        Self::enter_file()
     }
 
     /// Whether this thread is in the simulation.
     pub fn is_simulated() -> bool {
-        STATE.with(|state| state.slot.get().is_some() && state.inside.get() == 0)
+        let real = shared().is_none_or(is_real_time);
+        !real && STATE.with(|state| state.slot.get().is_some() && state.inside.get() == 0)
     }
 
     /// Virtual time of this thread, ns.
@@ -171,7 +197,9 @@ impl Turn {
         let spins = self.shared.header.spins.load(Relaxed);
         self.post(call, arguments, spins);
         self.slot.take_turn(spins, &self.shared.slots);
-        STATE.with(State::got_turn);
+        if !is_real_time(self.shared) {
+            STATE.with(State::got_turn);
+        }
         set_errno(before);
         self.slot.answer.load(Relaxed)
     }
@@ -331,6 +359,10 @@ extern "C" fn join() {
     let process = system_call(libc::SYS_getpid, [0; 6]) as u32;
     PROCESS.store(process, Relaxed);
     let first = shared.header.joined.swap(1, AcqRel) == 0;
+    if is_real_time(shared) {
+        SHARED.store(std::ptr::from_ref(shared).cast_mut(), Release);
+        return;
+    }
     // A program that called execve keeps its turn.
     let kept = || {
         let own =

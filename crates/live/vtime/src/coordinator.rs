@@ -11,7 +11,8 @@ use units::Nanos;
 
 use crate::drive::Drive;
 use crate::error::VtimeError;
-use crate::file_access::{AccessStart, FileAccess, StepEnd};
+use crate::file_access::{AccessStart, StepEnd};
+use crate::file_calls;
 use crate::host::{Ended, Host};
 use crate::process::Process;
 use crate::wire::{self, Call, NEVER, SLOTS, Shared, Totals};
@@ -322,31 +323,15 @@ impl<'h, D: Device> Coordinator<'h, D> {
         let slot = &self.shared.slots[task.0 as usize];
         let argument = |place: usize| slot.arguments[place].load(Relaxed);
         let now = self.scheduler.time_of(task);
-        match call {
-            Call::Access => {
-                let access = FileAccess {
-                    file: argument(0),
-                    offset: argument(1),
-                    length: argument(2),
-                    flags: argument(3),
-                };
-                let submit = self.submit_time(access.flags & wire::access::WRITE != 0);
-                let begun = self.drive.access(task, now + submit.1, access);
-                self.tell_evicted(task);
-                let cached = (access.flags & wire::access::DIRECT == 0).then_some(access.length);
-                self.begun(task, begun, (submit.0, cached));
-            }
-            Call::Sync => {
-                let submit = self.submit_time(false);
-                let begun = self.drive.sync(task, now + submit.1, argument(0), argument(1) == 1);
-                self.begun(task, begun, (submit.0, Some(0)));
-            }
-            Call::Resize if argument(2) == 1 => self.drive.add_existing(argument(0), argument(1)),
-            Call::Resize => self.drive.resize(argument(0), argument(1)),
-            Call::Remove => self.drive.remove(argument(0)),
-            Call::Evicted => self.tell_evicted(task),
-            Call::Evict => self.drive.evict(argument(0), argument(1), argument(2)),
-            _ => {}
+        let flags = if call == Call::Access { argument(3) } else { 0 };
+        let cached = match call {
+            Call::Access => (flags & wire::access::DIRECT == 0).then(|| argument(2)),
+            _ => Some(0),
+        };
+        let submit = self.submit_time(flags & wire::access::WRITE != 0);
+        if let Some(begun) = file_calls::handle(&mut self.drive, slot, (task, now + submit.1), call)
+        {
+            self.begun(task, begun, (submit.0, cached));
         }
     }
 
@@ -367,20 +352,6 @@ impl<'h, D: Device> Coordinator<'h, D> {
             self.shared.header.awaited[wire::hash(key.0)].fetch_add(1, Relaxed);
         }
         self.scheduler.block(task, &keys, deadline, wait);
-    }
-
-    /// Fills the thread's arguments with mapped pages that were evicted.
-    fn tell_evicted(&mut self, task: TaskId) {
-        let arguments = &self.shared.slots[task.0 as usize].arguments;
-        let mut count = 0;
-        while count < wire::EVICTED
-            && let Some((file, at)) = self.drive.next_evicted()
-        {
-            arguments[1 + 2 * count].store(file, Relaxed);
-            arguments[2 + 2 * count].store(at, Relaxed);
-            count += 1;
-        }
-        arguments[0].store(count as u64, Relaxed);
     }
 
     /// CPU time to submit a request, and how much of it passes before the device begins.

@@ -12,9 +12,11 @@ mod coordinator;
 mod drive;
 mod error;
 mod file_access;
+mod file_calls;
 mod host;
 mod inside;
 mod process;
+mod real_time;
 mod simulation;
 pub mod wire;
 

@@ -16,8 +16,10 @@ use units::Nanos;
 use crate::coordinator::Coordinator;
 use crate::drive::Drive;
 use crate::error::VtimeError;
+use crate::file_access::DriveTotals;
 use crate::host::{Ended, Host};
 use crate::process::Process;
+use crate::real_time;
 use crate::wire::{self, Shared};
 
 /// How far a thread runs past the next event of another before it gives up its turn: a smaller value changes
@@ -112,6 +114,34 @@ impl<'h> Simulation<'h> {
         let _ = bind(&self.cpus);
         result?;
         Ok(coordinator.ended(began.elapsed()))
+    }
+}
+
+impl Simulation<'_> {
+    /// Runs the started program on the real CPUs, with only the drive simulated, in real time; returns the
+    /// counters of the drive. [`Simulation::in_real_time`] must have been called before the program started.
+    ///
+    /// # Errors
+    /// The program uses something that is not simulated, or there is no second CPU for the drive.
+    pub fn run_in_real_time<D: Device>(
+        self,
+        drive: Drive<D>,
+        process: &Process,
+    ) -> Result<DriveTotals, VtimeError> {
+        let missing = || std::io::Error::other("the drive needs a CPU of its own");
+        let own = self.own.ok_or_else(|| pin(missing()))?;
+        bind(&one_cpu(own))?;
+        self.shared.header.spins.store(SPINS, Relaxed);
+        let result = real_time::serve(self.shared, drive, process);
+        let _ = bind(&self.cpus);
+        result
+    }
+
+    /// Simulates only the drive, in real time.
+    #[must_use]
+    pub fn in_real_time(self) -> Self {
+        self.shared.header.real_time.store(1, Release);
+        self
     }
 }
 

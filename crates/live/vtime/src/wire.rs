@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Value of [`Header::magic`]: the version of this layout.
-pub const MAGIC: u64 = 0x6372_6f73_7370_0002;
+pub const MAGIC: u64 = 0x6372_6f73_7370_0003;
 /// Maximum number of threads in a simulation, including ended ones.
 pub const SLOTS: usize = 4096;
 /// Maximum number of keys that a thread waits for at once.
@@ -175,6 +175,10 @@ pub struct Header {
     pub joined: AtomicU32,
     /// Number of returns from outside so far.
     pub returns: AtomicU32,
+    /// 1 if only the drive is simulated: threads run on real CPUs, with the real clock and real locks.
+    pub real_time: AtomicU32,
+    /// Number of slots in use, in real time: a thread takes one at its first access.
+    pub used: AtomicU32,
     /// Number of waiters by hash of the key; waking without waiters needs no call.
     pub awaited: [AtomicU16; HASHES],
 }
@@ -313,6 +317,11 @@ impl Slot {
         self.waiting.store(waiting, Ordering::SeqCst);
     }
 
+    /// Tells a polling thread to sleep: its turn will not come soon.
+    pub fn let_sleep(&self) {
+        self.waiting.store(ASLEEP, Ordering::SeqCst);
+    }
+
     /// Waits for the turn and takes it: polls `spins` times before it sleeps.
     pub fn take_turn(&self, spins: u32, slots: &[Self]) {
         for _ in 0..spins {
@@ -320,7 +329,7 @@ impl Slot {
                 self.turn.store(0, Ordering::Relaxed);
                 return;
             }
-            if self.waiting.load(Ordering::Acquire) == FORWARDS {
+            if self.waiting.load(Ordering::Acquire) != LOOKING {
                 break;
             }
             std::hint::spin_loop();

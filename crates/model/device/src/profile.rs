@@ -63,7 +63,7 @@ impl Parameters {
         }
     }
 
-    /// Why flushes and forced writes are unknown; `None` if they are known.
+    /// Why the cost of flushes and FUA writes is unknown; `None` if it is known.
     #[must_use]
     pub fn unknown_flush(&self) -> Option<&'static str> {
         match self {

@@ -170,8 +170,8 @@ impl HostModel {
         }
     }
 
-    /// The path adapted to `profile`: memory completes during submission, and a whole-stack measurement
-    /// includes its path, or states the thread's share of it.
+    /// The path adapted to `profile`: without a wake-up for memory, which completes during submission, and
+    /// without the costs that a whole-stack measurement already includes.
     #[must_use]
     pub fn to(self, profile: &Profile) -> Self {
         match &profile.parameters {

@@ -212,7 +212,7 @@ impl Options {
         self.values.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// The first option without its default value, except those in `but`; `None` if the engine is unknown.
+    /// The first option, other than those in `but`, that differs from its default; `None` if there is none.
     pub(crate) fn changed(&self, but: &[&str]) -> Option<&str> {
         let defaults = Self::of(self.of?);
         let differs = |(name, value): &(&str, &OptionValue)| {

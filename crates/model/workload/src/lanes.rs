@@ -73,7 +73,7 @@ impl<W: Workload> Lanes<W> {
         Client { workload, classes, open_loop, recorded }
     }
 
-    /// Makes the lanes ready whose instant has come; returns the next instant of the others.
+    /// Marks lanes whose wake-up time has come as ready; returns the earliest wake-up time of the others.
     fn wake(&mut self, now: Nanos) -> Option<Nanos> {
         let mut next: Option<Nanos> = None;
         if self.waiting == 0 {

@@ -56,7 +56,7 @@ impl Scratch {
         header["mark"].as_str().expect("a mark").to_owned()
     }
 
-    /// Leftovers of working directories, anywhere below.
+    /// Working directories that were left behind, at any depth below the scratch directory.
     pub fn leftovers(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         walk(self.path(), &mut found);

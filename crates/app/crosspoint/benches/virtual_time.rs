@@ -1,0 +1,357 @@
+//! Accuracy of virtual time: engines on a drive with fixed latencies, simulated and in real time.
+//!
+//! Both runs have the same engine process, and the same model of page cache, file system and drive. In the
+//! second one the threads, locks and wake-ups are real, on one CPU, and another CPU polls for the drive. The
+//! costs of the host's I/O path are calibrated with plain reads, without a database. Prints a CSV with one
+//! line per cell: medians over interleaved rounds. Arguments: number of rounds, and text that cells must
+//! contain.
+
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use device::{Completion, Device, Operation, Request, Stages};
+use sim::HostModel;
+use sim::scheduler::{SchedulerCosts, WakeCost};
+use stack::Journal;
+use study::Trial;
+use units::Nanos;
+use vtime::{Drive, FileSystem, Host, Process, Simulation};
+use worker::{Channel, Ended, TrialParameters, TrialRequest, Waiting};
+use workload::OpClass;
+
+/// Fixed latencies of the drive; any number of requests at once.
+#[derive(Debug, Clone, Copy)]
+struct Latency {
+    read: Nanos,
+    write: Nanos,
+    flush: Nanos,
+}
+
+#[derive(Debug)]
+struct Fixed {
+    latency: Latency,
+    queue: Vec<(Nanos, Nanos, u64)>,
+}
+
+impl Device for Fixed {
+    fn submit(&mut self, now: Nanos, request: Request) {
+        let takes = match request.operation {
+            Operation::Read => self.latency.read,
+            Operation::Flush => self.latency.flush,
+            _ if request.fua => self.latency.write + self.latency.flush,
+            _ => self.latency.write,
+        };
+        self.queue.push((now + takes, now, request.id));
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        self.queue.iter().map(|(at, ..)| *at).min()
+    }
+
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+        self.queue.sort_unstable();
+        let due = self.queue.partition_point(|(at, ..)| *at <= now);
+        for (at, began, id) in self.queue.drain(..due) {
+            done.push(Completion { id, at, stages: Stages::new(at.since(began), []) });
+        }
+    }
+}
+
+/// Bytes of the page cache: almost every read goes to the drive.
+const MEMORY: u64 = 4 << 20;
+/// Time between two requests of one flush, in both runs.
+const GAP: Nanos = Nanos(10_000);
+
+fn drive(latency: Latency) -> Drive<Fixed> {
+    let fixed = Fixed { latency, queue: Vec::new() };
+    Drive::new(fixed, 1 << 40, MEMORY, FileSystem::Ext4).with_gap(GAP)
+}
+
+/// Costs of the I/O path of this harness.
+#[derive(Debug, Clone, Copy)]
+struct PathCosts {
+    submit: Nanos,
+    wake: WakeCost,
+}
+
+fn host(path: PathCosts, directory: &Path) -> Host {
+    let none = HostModel::named("none").expect("a host without costs");
+    Host {
+        cores: 1,
+        costs: SchedulerCosts { interrupt: path.wake, ..SchedulerCosts::VM_2026 },
+        path: HostModel { submit: path.submit, submit_write: path.submit, ..none },
+        library: library(),
+        directory: directory.to_owned(),
+    }
+}
+
+/// The preloaded library, in the folder of this program.
+fn library() -> PathBuf {
+    let own = std::env::current_exe().expect("a path");
+    own.with_file_name("libcrosspoint_vtime_shim.so")
+}
+
+/// Keeps the program's CPU from halting while it is set: waking a halted virtual CPU takes the hypervisor up
+/// to 60 us, differently each time.
+static IS_AWAKE: AtomicBool = AtomicBool::new(false);
+
+/// Starts the thread that spins for [`IS_AWAKE`] with the lowest priority.
+fn start_spinner() {
+    std::thread::spawn(|| {
+        // SAFETY: local variables; only this thread is affected.
+        unsafe {
+            let mut first: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(0, &mut first);
+            libc::sched_setaffinity(0, size_of_val(&first), &raw const first);
+            let parameters: libc::sched_param = std::mem::zeroed();
+            libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters);
+        }
+        loop {
+            while IS_AWAKE.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
+/// Operations per second, and the p99 of reads or of updates, microseconds.
+#[derive(Debug, Clone, Copy)]
+struct Outcome {
+    rate: f64,
+    p99: f64,
+}
+
+/// Runs a trial on the drive, in virtual or in real time.
+fn run(trial: &Trial, latency: Latency, path: PathCosts, is_real: bool) -> Outcome {
+    let place = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+    let state = tempfile::tempdir().expect("a directory");
+    let journal = Journal::new(state.path(), |_, _, _| Ok(()));
+    let host = host(path, place.path());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_crosspoint"));
+    command.arg(runner::HOST_VERB);
+    let simulation = Simulation::prepare(&host, &mut command).expect("prepared");
+    let simulation = if is_real { simulation.in_real_time() } else { simulation };
+    let line = Channel::start(command, journal.mark()).expect("started");
+    let process = Process::open(line.process()).expect("a process");
+    let data = place.path().join("data");
+    std::fs::create_dir(&data).expect("a directory");
+    let request = worker::Request::Trial(Box::new(TrialRequest {
+        job: trial.job.key_value().expect("a key-value job").clone(),
+        place: data,
+        parameters: TrialParameters {
+            timeline: trial.timeline,
+            seed: 1,
+            stop_on_error: true,
+            journal: None,
+        },
+        ledger: None,
+    }));
+    let stop = AtomicBool::new(false);
+    let minutes = |count: u64| Duration::from_secs(60 * count);
+    let waiting = Waiting { stop: &stop, deadline: minutes(10), grace: minutes(1) };
+    let drive = drive(latency);
+    IS_AWAKE.store(is_real, Ordering::Relaxed);
+    let ended = std::thread::scope(|scope| {
+        let simulated = scope.spawn(|| match is_real {
+            true => simulation.run_in_real_time(drive, &process).map(|_| ()),
+            false => simulation.run(drive, process).map(|_| ()),
+        });
+        let ended = line.ask(&request, waiting, &mut |_| ()).expect("an answer");
+        simulated.join().expect("no panic").expect("simulated");
+        ended
+    });
+    IS_AWAKE.store(false, Ordering::Relaxed);
+    let Ended::Done(result) = ended else { panic!("{ended:?}") };
+    let recording = &result.recording;
+    let total = recording.total(None);
+    let class =
+        if recording.counts(Some(OpClass::Read)).ops > 0 { OpClass::Read } else { OpClass::Write };
+    let measured = trial.timeline.measure.as_secs_f64();
+    Outcome {
+        rate: total.counts.ops as f64 / measured,
+        p99: recording.total(Some(class)).latency.value_at_quantile(0.99) as f64 / 1e3,
+    }
+}
+
+/// The program of the calibration: threads that read pages of a file for half a second; prints operations,
+/// nanoseconds and CPU time.
+fn read_pages(file: &Path, threads: usize) {
+    let cpu = || {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: a local variable, and a clock that every kernel has.
+        unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    };
+    let (began, before) = (Instant::now(), cpu());
+    let loops: Vec<_> = (0..threads)
+        .map(|number| {
+            let file = std::fs::File::open(file).expect("a file");
+            std::thread::spawn(move || {
+                let (mut page, mut count) = ([0; 4096], 0_u64);
+                while began.elapsed() < Duration::from_millis(500) {
+                    let at = (count * 7919 + number as u64 * 104_729) % PAGES;
+                    file.read_exact_at(&mut page, at * 4096).expect("read");
+                    count += 1;
+                }
+                count
+            })
+        })
+        .collect();
+    let count: u64 = loops.into_iter().map(|one| one.join().expect("no panic")).sum();
+    println!("{count} {} {}", began.elapsed().as_nanos(), cpu() - before);
+}
+
+/// Pages of the calibration's file: 64 MiB.
+const PAGES: u64 = 16 << 10;
+
+/// Nanoseconds and CPU time per read of the calibration's program.
+fn calibrated(threads: usize, latency: Latency, path: PathCosts, is_real: bool) -> (f64, f64) {
+    let place = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+    let mut file = tempfile::NamedTempFile::new_in(place.path()).expect("a file");
+    file.write_all(&vec![1; (PAGES * 4096) as usize]).expect("written");
+    let host = host(path, place.path());
+    let mut command = Command::new(std::env::current_exe().expect("a path"));
+    command.arg("--read-pages").arg(file.path()).arg(threads.to_string()).stdout(Stdio::piped());
+    let simulation = Simulation::prepare(&host, &mut command).expect("prepared");
+    let simulation = if is_real { simulation.in_real_time() } else { simulation };
+    IS_AWAKE.store(is_real, Ordering::Relaxed);
+    let child = command.spawn().expect("started");
+    let process = Process::open(child.id()).expect("a process");
+    match is_real {
+        true => drop(simulation.run_in_real_time(drive(latency), &process).expect("served")),
+        false => drop(simulation.run(drive(latency), process).expect("simulated")),
+    }
+    IS_AWAKE.store(false, Ordering::Relaxed);
+    let output = child.wait_with_output().expect("it ended");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [count, time, cpu] = numbers[..] else { panic!("{text}") };
+    (time / count, cpu / count)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// The costs that plain reads have in this harness: of one thread, which finds the CPU idle, and of sixteen,
+/// which keep it busy.
+fn calibrate() -> PathCosts {
+    let latency = latency_of(80, 0);
+    let free = PathCosts { submit: Nanos::ZERO, wake: SchedulerCosts::FREE.interrupt };
+    let rounds = |threads| {
+        let all: Vec<_> = (0..5).map(|_| calibrated(threads, latency, free, true)).collect();
+        let part = |of: fn(&(f64, f64)) -> f64| median(all.iter().map(of).collect());
+        (part(|one| one.0), part(|one| one.1))
+    };
+    let (idle_time, idle_cpu) = rounds(1);
+    let (busy_time, busy_cpu) = rounds(16);
+    let costs = SchedulerCosts::VM_2026;
+    let (switch, block) = (costs.switch.get() as f64, costs.block.get() as f64);
+    let nanos = |value: f64| Nanos(value.max(0.0) as u64);
+    let submit = (busy_cpu - switch - block).max(0.0);
+    let wakee = (idle_cpu - submit - block).max(0.0);
+    let latency_ns = idle_time - 80_000.0 - submit - block - wakee;
+    let wake = WakeCost {
+        latency: nanos(latency_ns),
+        wakee: nanos(wakee),
+        ..SchedulerCosts::FREE.interrupt
+    };
+    let path = PathCosts { submit: nanos(submit), wake };
+    eprintln!(
+        "calibration: 1 thread {idle_time:.0} ns per read, CPU {idle_cpu:.0}; 16 threads {busy_time:.0}, CPU \
+         {busy_cpu:.0}; {path:?}"
+    );
+    for threads in [1, 16] {
+        let (time, cpu) = calibrated(threads, latency, path, false);
+        eprintln!("in virtual time: {threads} threads {time:.0} ns per read, CPU {cpu:.0}");
+    }
+    path
+}
+
+const fn latency_of(read: u64, flush: u64) -> Latency {
+    let write = if read < 80 { Nanos(10_000) } else { Nanos(20_000) };
+    Latency { read: Nanos(read * 1000), write, flush: Nanos(flush * 1000) }
+}
+
+/// Workload, durability, latency of reads and of flushes, microseconds.
+const JOBS: [(&str, &str, u64, u64); 6] = [
+    ("read_random", "os", 10, 0),
+    ("read_random", "os", 80, 0),
+    ("read_random", "os", 300, 0),
+    ("overwrite", "device", 80, 0),
+    ("overwrite", "device", 80, 1200),
+    ("mixed", "device", 80, 1200),
+];
+
+fn trial(engine: &str, job: (&str, &str, u64, u64), clients: u32) -> Trial {
+    let (workload, durability, ..) = job;
+    let workload = match workload {
+        "mixed" => "workload = \"read_while_writing\"\nwrite_rate = \"200/s\"",
+        "overwrite" => "workload = \"overwrite\"",
+        _ => "workload = \"read_random\"",
+    };
+    let text = format!(
+        "schema = 2\nname = \"accuracy\"\n[[stack]]\nname = \"drive\"\ndevice = \"file\"\n[[experiment]]\n\
+         name = \"cell\"\nwarm_up = \"300ms\"\nduration = \"1s\"\ninterval = \"100ms\"\n[experiment.job]\n\
+         engine = \"{engine}\"\n{workload}\nrecords = 100_000\nvalue_size = \"400B\"\n\
+         clients = {clients}\ndurability = \"{durability}\"\n"
+    );
+    let study = study::parse(&text, engines::list()).expect("a study");
+    study::plan(&study).trials.remove(0)
+}
+
+fn main() {
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    if let [verb, file, threads] = &arguments[..]
+        && verb == "--read-pages"
+    {
+        return read_pages(Path::new(file), threads.parse().expect("a number"));
+    }
+    let rounds: usize = arguments.first().and_then(|text| text.parse().ok()).unwrap_or(3);
+    let only = arguments.get(1).map(String::as_str).unwrap_or_default();
+    start_spinner();
+    let path = calibrate();
+    println!(
+        "engine,workload,read_us,flush_us,clients,real,virtual,error,real_p99_us,virtual_p99_us,p99_error"
+    );
+    for engine in ["lmdb", "sqlite", "rocksdb"] {
+        for job in JOBS {
+            for clients in [1, 4, 16] {
+                let (workload, _, read, flush) = job;
+                let cell = format!("{engine},{workload},{read},{flush},{clients}");
+                if !cell.contains(only) {
+                    continue;
+                }
+                let trial = trial(engine, job, clients);
+                let latency = latency_of(read, flush);
+                let mut found = [Vec::new(), Vec::new()];
+                for _ in 0..rounds {
+                    for (place, is_real) in [(0, true), (1, false)] {
+                        found[place].push(run(&trial, latency, path, is_real));
+                    }
+                }
+                let part = |place: usize, of: fn(&Outcome) -> f64| {
+                    median(found[place].iter().map(of).collect())
+                };
+                let rates = [0, 1].map(|place| part(place, |one| one.rate));
+                let tails = [0, 1].map(|place| part(place, |one| one.p99));
+                println!(
+                    "{cell},{:.0},{:.0},{:+.3},{:.1},{:.1},{:+.3}",
+                    rates[0],
+                    rates[1],
+                    rates[1] / rates[0] - 1.0,
+                    tails[0],
+                    tails[1],
+                    tails[1] / tails[0] - 1.0
+                );
+            }
+        }
+    }
+}
