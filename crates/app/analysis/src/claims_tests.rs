@@ -122,7 +122,6 @@ fn every_claim_fails_with_its_failing_number_and_holds_inside() {
             assert_eq!(of(claim.fails).verdict, Verdict::NotTested, "{}", claim.text);
             return;
         }
-        // The 20 % tolerance does not apply to counts.
         assert_eq!(of(claim.fails).verdict, Verdict::DoesNotHold, "{}", claim.text);
         let exact = low == high;
         let holds =

@@ -35,7 +35,7 @@ pub struct PerformanceDrop {
     pub cause: String,
     /// Counters that changed, largest change first: `buffer pool misses per transaction 0.1 -> 12`.
     pub moved: Vec<String>,
-    /// The operation classes whose share of a transaction's time changed most.
+    /// The operation classes whose time per transaction changed most.
     pub classes: String,
 }
 

@@ -19,7 +19,7 @@ use sim::scheduler::{SchedulerCosts, WakeCost};
 use stack::Journal;
 use study::Trial;
 use units::Nanos;
-use vtime::{Drive, FileSystem, Host, Process, Simulation};
+use vtime::{Drive, FileSystem, Host, Process, RealTime, Simulation};
 use worker::{Channel, Ended, TrialParameters, TrialRequest, Waiting};
 use workload::OpClass;
 
@@ -61,7 +61,7 @@ impl Device for Fixed {
     }
 }
 
-/// Bytes of the page cache: almost every read goes to the drive.
+/// Bytes of the page cache: almost every read of LMDB and SQLite goes to the drive.
 const MEMORY: u64 = 4 << 20;
 /// Time between two requests of one flush, in both runs.
 const GAP: Nanos = Nanos(10_000);
@@ -69,6 +69,29 @@ const GAP: Nanos = Nanos(10_000);
 fn drive(latency: Latency) -> Drive<Fixed> {
     let fixed = Fixed { latency, queue: Vec::new() };
     Drive::new(fixed, 1 << 40, MEMORY, FileSystem::Ext4).with_gap(GAP)
+}
+
+/// A prepared simulation, or one of the drive alone.
+enum Mode<'h> {
+    Virtual(Simulation<'h>),
+    Real(RealTime<'h>),
+}
+
+impl<'h> Mode<'h> {
+    fn new(simulation: Simulation<'h>, is_real: bool) -> Self {
+        match is_real {
+            true => Self::Real(simulation.in_real_time()),
+            false => Self::Virtual(simulation),
+        }
+    }
+
+    fn run(self, drive: Drive<Fixed>, process: Process) {
+        let totals = match self {
+            Self::Virtual(one) => one.run(drive, process).expect("simulated").drive,
+            Self::Real(one) => one.run(drive, &process).expect("served"),
+        };
+        assert!(totals.reads + totals.writes > 0, "the drive was not used");
+    }
 }
 
 /// Costs of the I/O path of this harness.
@@ -106,9 +129,10 @@ fn start_spinner() {
         unsafe {
             let mut first: libc::cpu_set_t = std::mem::zeroed();
             libc::CPU_SET(0, &mut first);
-            libc::sched_setaffinity(0, size_of_val(&first), &raw const first);
+            let bound = libc::sched_setaffinity(0, size_of_val(&first), &raw const first);
             let parameters: libc::sched_param = std::mem::zeroed();
-            libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters);
+            let code = libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters);
+            assert_eq!((bound, code), (0, 0), "the spinner must not take time from the program");
         }
         loop {
             while IS_AWAKE.load(Ordering::Relaxed) {
@@ -135,7 +159,7 @@ fn run(trial: &Trial, latency: Latency, path: PathCosts, is_real: bool) -> Outco
     let mut command = Command::new(env!("CARGO_BIN_EXE_crosspoint"));
     command.arg(runner::HOST_VERB);
     let simulation = Simulation::prepare(&host, &mut command).expect("prepared");
-    let simulation = if is_real { simulation.in_real_time() } else { simulation };
+    let simulation = Mode::new(simulation, is_real);
     let line = Channel::start(command, journal.mark()).expect("started");
     let process = Process::open(line.process()).expect("a process");
     let data = place.path().join("data");
@@ -157,12 +181,9 @@ fn run(trial: &Trial, latency: Latency, path: PathCosts, is_real: bool) -> Outco
     let drive = drive(latency);
     IS_AWAKE.store(is_real, Ordering::Relaxed);
     let ended = std::thread::scope(|scope| {
-        let simulated = scope.spawn(|| match is_real {
-            true => simulation.run_in_real_time(drive, &process).map(|_| ()),
-            false => simulation.run(drive, process).map(|_| ()),
-        });
+        let simulated = scope.spawn(|| simulation.run(drive, process));
         let ended = line.ask(&request, waiting, &mut |_| ()).expect("an answer");
-        simulated.join().expect("no panic").expect("simulated");
+        simulated.join().expect("no panic");
         ended
     });
     IS_AWAKE.store(false, Ordering::Relaxed);
@@ -218,14 +239,11 @@ fn calibrated(threads: usize, latency: Latency, path: PathCosts, is_real: bool) 
     let mut command = Command::new(std::env::current_exe().expect("a path"));
     command.arg("--read-pages").arg(file.path()).arg(threads.to_string()).stdout(Stdio::piped());
     let simulation = Simulation::prepare(&host, &mut command).expect("prepared");
-    let simulation = if is_real { simulation.in_real_time() } else { simulation };
+    let simulation = Mode::new(simulation, is_real);
     IS_AWAKE.store(is_real, Ordering::Relaxed);
     let child = command.spawn().expect("started");
     let process = Process::open(child.id()).expect("a process");
-    match is_real {
-        true => drop(simulation.run_in_real_time(drive(latency), &process).expect("served")),
-        false => drop(simulation.run(drive(latency), process).expect("simulated")),
-    }
+    simulation.run(drive(latency), process);
     IS_AWAKE.store(false, Ordering::Relaxed);
     let output = child.wait_with_output().expect("it ended");
     let text = String::from_utf8_lossy(&output.stdout);

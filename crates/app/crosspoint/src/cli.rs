@@ -233,8 +233,8 @@ pub enum Verb {
             db_bench --benchmarks=fillrandom,readrandom --db=db --use_direct_reads\n\n\
             Does not require root. If the command forks, maps a file for writing, or waits for files with\n\
             poll, epoll or select, it is stopped with an error that names the call. System calls that\n\
-            bypass the C library are not detected, and the result does not include their time. For\n\
-            the accuracy of virtual time see docs/VALIDATION.md."
+            bypass the C library are not detected, and the result does not include their time. The\n\
+            results count as not validated; see docs/VALIDATION.md."
     )]
     Exec(ExecArguments),
     /// Detach an attached device

@@ -189,7 +189,7 @@ struct Shown {
     /// `None`: prints plain lines.
     bar: Option<ProgressBar>,
     order: Order,
-    /// Estimated time left after the current trial, and when that trial began.
+    /// Estimated time left at the start of the current trial, and the time of that start.
     after: f64,
     began: Instant,
     sums: Sums,

@@ -83,7 +83,7 @@ fn stack(text: &mut String, operations: Operations, target: &str, job: &JobArgum
     text.push_str("[[stack]]\nname = \"target\"\n");
     if target.starts_with("model:") {
         let _ = writeln!(text, "device = {}", quoted(target));
-        // A database needs an attached drive.
+        // Ad-hoc database jobs run on an attached drive.
         if database {
             let _ = writeln!(text, "attach = true\nfile_system = \"ext4\"\nsize = \"4GiB\"");
         } else if job.size.is_some() {

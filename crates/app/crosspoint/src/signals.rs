@@ -1,7 +1,7 @@
 //! Ctrl-C: the first one finishes the interval and saves; the second one, or one while the report of a
 //! finished run is rendered, undoes what was created on the host and exits.
 //!
-//! SIGTERM and SIGHUP count as Ctrl-C. Invariants: on every exit the undo journal is replayed or kept for
+//! SIGTERM and SIGHUP count as Ctrl-C. Invariants: on every exit the undo journal is undone or kept for
 //! `clean`; an aborted trial is not recorded.
 
 use std::path::PathBuf;

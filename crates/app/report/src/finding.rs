@@ -334,6 +334,13 @@ mod tests {
                 storage: storage(),
                 note: note(),
             },
+            Finding::Engines {
+                engines: ["LMDB".into(), "RocksDB".into()],
+                what: "updates",
+                ratio: 0.2,
+                storage: "this device".into(),
+                note: note(),
+            },
             fabric([0.8, 0.95]),
             fabric([0.8, 0.8]),
             Finding::PerformanceDrop {

@@ -1,8 +1,9 @@
 //! Colours of stacks: one per drive, the same in every chart and table of a page.
 //!
-//! Real disks are black; a model has the colour of its drive, whatever layers it has. Some drives have fixed
-//! colours on every page; others take the next unused one. Invariant: `0` is black, [`HUES`] the number of
-//! colours in the style sheet; stacks of one colour are numbered, for distinct marks.
+//! Real disks have the colour of the text; a model has the colour of its drive, whatever layers it has. Some
+//! drives have fixed colours on every page; others take the next unused one. Invariant: `0` is the colour of
+//! the text, [`HUES`] the number of colours in the style sheet; stacks of one colour are numbered, for
+//! distinct marks.
 
 use std::collections::BTreeMap;
 

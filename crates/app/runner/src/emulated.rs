@@ -86,7 +86,7 @@ impl Drives {
         drop(removed);
     }
 
-    /// Starts a trial on a stack with counters at zero.
+    /// Starts a trial on a stack; nothing counts before its first interval has ended.
     fn begin(&self, stack: &str) {
         if let Some(drive) = self.all().get_mut(stack) {
             (drive.reset, drive.counted) = (false, false);

@@ -1,6 +1,7 @@
 //! Executes a study's text, or resumes a run folder.
 //!
-//! Invariants: a trial in the archive is never run again; on every exit the undo journal is replayed.
+//! Invariants: a trial in the archive is never run again; on every exit the changes in the undo journal are
+//! undone.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};

@@ -95,7 +95,9 @@ pub fn library() -> Result<PathBuf, RunnerError> {
     let folder = program.parent().unwrap_or(Path::new("."));
     // A test program is itself in `deps`.
     let places = [folder.join(LIBRARY), folder.join("deps").join(LIBRARY)];
-    let found = places.iter().find(|place| place.exists()).cloned();
+    // Cargo may leave an older one next to the program.
+    let changed = |place: &&PathBuf| place.metadata().and_then(|data| data.modified()).ok();
+    let found = places.iter().filter(|place| place.exists()).max_by_key(changed).cloned();
     found.ok_or_else(|| {
         let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
         StackError::io("open", &folder.join(LIBRARY))(missing).into()

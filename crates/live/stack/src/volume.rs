@@ -192,13 +192,13 @@ impl Volume {
             .map_err(|error| StackError::io("mount", self.device.named())(error.into()))
     }
 
-    /// Mount point of the file system; for a raw device, our link to it.
+    /// Mount point of the file system; for a raw device, our device node.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.mounted.as_ref().map_or(&self.node, |(mount, _)| mount)
     }
 
-    /// Our link to the device.
+    /// Our device node.
     #[must_use]
     pub fn device(&self) -> &Path {
         &self.node

@@ -301,7 +301,7 @@ pub unsafe extern "C" fn posix_fadvise(
 /// Copies within the kernel are not simulated.
 fn refuse_copy(name: &str, files: [c_int; 2]) -> Option<ssize_t> {
     files.iter().find(|file| file_of(**file).is_some())?;
-    Turn::enter()?.uncovered(name);
+    Turn::enter_file()?.uncovered(name);
     None
 }
 

@@ -268,7 +268,7 @@ pub unsafe extern "C" fn madvise(place: *mut c_void, size: size_t, advice: c_int
 /// Ends the simulation if `place` is in a mapped file of the drive.
 fn refuse<T>(name: &str, place: *mut c_void) -> Option<T> {
     map_of(place as usize)?;
-    Turn::enter()?.uncovered(name);
+    Turn::enter_file()?.uncovered(name);
     None
 }
 

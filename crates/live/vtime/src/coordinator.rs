@@ -24,6 +24,8 @@ const COPY_KIB: Nanos = Nanos(100);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Polls without CPU time after which a thread counts as asleep.
 const LOOKS: u32 = 60;
+/// Polls after which a program must have joined.
+const JOIN_LOOKS: u32 = 400;
 
 /// A thread's state outside of the scheduler.
 #[derive(Debug, Default)]
@@ -239,7 +241,9 @@ impl<'h, D: Device> Coordinator<'h, D> {
             }
             let (process, thread) = (slot.process.load(Relaxed), slot.thread.load(Relaxed));
             waited += 1;
-            if waited % LOOKS == 0 && !self.has_library(process) {
+            // A library of another version does not join.
+            let late = waited > JOIN_LOOKS && self.shared.header.joined.load(Acquire) == 0;
+            if late || waited % LOOKS == 0 && !self.has_library(process) {
                 return Err(VtimeError::NotJoined { program: self.program.clone() });
             }
             let now = cpu_of(process, thread);
@@ -310,8 +314,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
                 }
             }
             Some(Call::Uncovered) => {
-                let words = slot.arguments.iter().map(|word| word.load(Relaxed));
-                let call = wire::name_of_arguments(words);
+                let call = slot.uncovered_name();
                 return Err(VtimeError::Uncovered { thread: task.0, call });
             }
         }

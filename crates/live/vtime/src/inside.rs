@@ -20,7 +20,7 @@ fn fill() -> Option<Fill> {
 /// Whether this process runs in virtual time.
 #[must_use]
 pub fn is_simulated() -> bool {
-    fill().is_some()
+    totals().is_some()
 }
 
 /// Counters of this process in its simulation; `None` outside of one.
@@ -37,8 +37,9 @@ pub fn thread_totals() -> Option<Totals> {
 
 fn ask(thread: bool) -> Option<Totals> {
     let fill = fill()?;
-    let mut totals = Totals::default();
+    // In real time the library leaves it as it is.
+    let mut totals = Totals { cpu: u64::MAX, ..Totals::default() };
     // SAFETY: a local variable of that type.
     unsafe { fill(&raw mut totals, libc::c_int::from(thread)) };
-    Some(totals)
+    (totals.cpu != u64::MAX).then_some(totals)
 }

@@ -26,5 +26,5 @@ pub use file_access::{AccessStart, DriveTotals, FileAccess, FileSystem, StepEnd}
 pub use host::{Ended, Host};
 pub use inside::{is_simulated, thread_totals, totals};
 pub use process::Process;
-pub use simulation::{Simulation, simulate};
+pub use simulation::{RealTime, Simulation, simulate};
 pub use wire::Totals;

@@ -42,9 +42,7 @@ pub(crate) fn serve<D: Device>(
             let task = TaskId(number as u32);
             let call = Call::of(slot.call.load(Relaxed)).unwrap_or(Call::Yield);
             if call == Call::Uncovered {
-                let words = slot.arguments.iter().map(|word| word.load(Relaxed));
-                let call = crate::wire::name_of_arguments(words);
-                process.kill();
+                let call = slot.uncovered_name();
                 return Err(VtimeError::Uncovered { thread: task.0, call });
             }
             let begun = file_calls::handle(&mut drive, slot, (task, now()), call);

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::Command;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, SystemTime};
 
 use device::Device;
@@ -93,6 +93,13 @@ impl<'h> Simulation<'h> {
         Ok(Self { host, program, _memory: memory, shared, own: allowed.next(), cpus })
     }
 
+    /// Simulates only the drive, in real time; called before the program starts.
+    #[must_use]
+    pub fn in_real_time(self) -> RealTime<'h> {
+        self.shared.header.real_time.store(1, Release);
+        RealTime(self)
+    }
+
     /// Runs the started program until it has ended.
     ///
     /// # Errors
@@ -117,31 +124,35 @@ impl<'h> Simulation<'h> {
     }
 }
 
-impl Simulation<'_> {
-    /// Runs the started program on the real CPUs, with only the drive simulated, in real time; returns the
-    /// counters of the drive. [`Simulation::in_real_time`] must have been called before the program started.
+/// A program on the real CPUs, of which only the drive is simulated.
+#[derive(Debug)]
+pub struct RealTime<'h>(Simulation<'h>);
+
+impl RealTime<'_> {
+    /// Serves the drive until the started program has ended; returns its counters.
     ///
     /// # Errors
     /// The program uses something that is not simulated, or there is no second CPU for the drive.
-    pub fn run_in_real_time<D: Device>(
+    pub fn run<D: Device>(
         self,
         drive: Drive<D>,
         process: &Process,
     ) -> Result<DriveTotals, VtimeError> {
-        let missing = || std::io::Error::other("the drive needs a CPU of its own");
-        let own = self.own.ok_or_else(|| pin(missing()))?;
-        bind(&one_cpu(own))?;
-        self.shared.header.spins.store(SPINS, Relaxed);
-        let result = real_time::serve(self.shared, drive, process);
-        let _ = bind(&self.cpus);
-        result
-    }
-
-    /// Simulates only the drive, in real time.
-    #[must_use]
-    pub fn in_real_time(self) -> Self {
-        self.shared.header.real_time.store(1, Release);
-        self
+        let Self(Simulation { shared, own, cpus, program, .. }) = self;
+        let missing = || pin(std::io::Error::other("the drive needs a CPU of its own"));
+        let result = own.ok_or_else(missing).and_then(|own| bind(&one_cpu(own))).and_then(|()| {
+            shared.header.spins.store(SPINS, Relaxed);
+            real_time::serve(shared, drive, process)
+        });
+        if result.is_err() {
+            // Its threads may be waiting for the drive.
+            process.kill();
+        }
+        let _ = bind(&cpus);
+        match shared.header.joined.load(Acquire) {
+            0 => result.and(Err(VtimeError::NotJoined { program })),
+            _ => result,
+        }
     }
 }
 

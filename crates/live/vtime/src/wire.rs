@@ -344,6 +344,12 @@ impl Slot {
         }
     }
 
+    /// The name of a call that is not simulated: the arguments of [`Call::Uncovered`].
+    #[must_use]
+    pub fn uncovered_name(&self) -> String {
+        name_of_arguments(self.arguments.iter().map(|word| word.load(Ordering::Relaxed)))
+    }
+
     /// The thread has written a call.
     pub fn send(&self, header: &Header) {
         self.pending.store(1, Ordering::SeqCst);

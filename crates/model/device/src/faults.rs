@@ -163,7 +163,7 @@ pub enum Fault {
     Slow {
         /// The factor.
         factor: NonZeroU32,
-        /// Time window; the requests complete at its end.
+        /// Time window, by the completion time of requests.
         #[serde(default)]
         when: Window,
     },

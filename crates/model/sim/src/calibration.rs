@@ -29,7 +29,7 @@ pub struct Calibration {
     pub measured: String,
     /// Cores that threads share.
     pub cores: u32,
-    /// Whether cores are SMT siblings.
+    /// Whether each core has two hardware threads.
     pub siblings: bool,
     /// Wake-up times.
     pub wake_ups: WakeUps,

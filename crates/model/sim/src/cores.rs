@@ -16,7 +16,7 @@ pub(crate) struct Cores {
     thread_free: Vec<Nanos>,
     /// `[hardware thread]`, siblings adjacent; empty where each thread has its own core.
     core_free: Vec<Nanos>,
-    /// Whether cores are SMT siblings.
+    /// Whether each core has two hardware threads.
     siblings: bool,
     /// Hardware thread to try first.
     next_core: usize,

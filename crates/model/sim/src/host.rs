@@ -31,7 +31,7 @@ pub struct HostModel {
     pub jitter: Nanos,
     /// Cores that the threads share; 0: one for each.
     pub cores: u32,
-    /// Whether cores are SMT siblings.
+    /// Whether each core has two hardware threads.
     pub siblings: bool,
     /// Whether the device's times include submission, as whole-stack measurements do: the device starts when
     /// submission starts, and the completion is visible when both are done.
@@ -71,7 +71,7 @@ const KNOWN: [HostModel; 9] = [
     NONE,
 ];
 
-/// Throughput of the two hardware threads of a core, in percent of one (assumed, as in `cores`).
+/// Throughput of the two hardware threads of a core over that of one (assumed, as in `cores`).
 const SIBLINGS_YIELD: f64 = 200.0 / SIBLING_BUSY_PERCENT as f64;
 
 /// No cost: for a device whose measurements include its host.

@@ -53,7 +53,7 @@ pub enum Course {
     Steady,
     /// It changed gradually; `after / before - 1` of the ends of the fitted line or curve.
     Trend(f64),
-    /// It alternated between two levels, with this many changes.
+    /// It rose and fell periodically, with this many changes of direction.
     Wave(usize),
     /// Its level changed at these points, in order; not empty.
     Cliffs(Vec<Cliff>),

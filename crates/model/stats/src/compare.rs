@@ -370,7 +370,8 @@ mod tests {
     fn pairs_that_are_asked_for_find_the_margin() {
         let of = |spread: f64| Difference { spread, ..NONE };
         let root = 2.0_f64.sqrt();
-        // Planned for a significance level of 1 %, like the verdicts: more than the textbooks' 8 for 5 %.
+        // Planned against a difference of 1 % instead of 0, like the verdicts: more than the textbooks' 8 for
+        // 5 %.
         assert_eq!(of(0.03 * root).needed(0.05, 1), Some(12));
         assert_eq!(of(0.01 * root).needed(0.05, 1), Some(3));
         assert_eq!(of(0.01 * root).needed(0.2, 1), Some(3));

@@ -73,7 +73,7 @@ pub struct BlockJob {
     /// End after this many operations, all threads together, if the time is not over before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operations: Option<u64>,
-    /// End after this many bytes.
+    /// End after this many bytes of all clients together, or at the end of `duration`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Bytes>,
     /// Stamp every write, check every read and read everything back; wrong data ends the run. See
@@ -299,7 +299,7 @@ pub enum Arrivals {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
-    /// Random, with the distribution `offsets`.
+    /// Random, with the `distribution`.
     #[default]
     Random,
     /// One after the other.

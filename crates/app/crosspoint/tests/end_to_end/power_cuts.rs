@@ -197,10 +197,10 @@ fn a_lost_update_is_seen_whichever_engine_lost_it() {
     if !possible(test) {
         return;
     }
-    cut("lmdb", 2);
-    cut("sqlite", 2);
+    cut("lmdb", 4);
+    cut("sqlite", 4);
     if !crate::support::servers::lacks_a_server(test) {
-        cut("mariadb", 1);
+        cut("mariadb", 2);
     }
 }
 
@@ -213,7 +213,7 @@ fn rocksdb_keeps_what_it_acknowledged() {
     if !crate::support::has_rocksdb(&Scratch::new()) {
         return skip(test, "librocksdb");
     }
-    cut("rocksdb", 2);
+    cut("rocksdb", 4);
 }
 
 /// A kill in the middle of a power cut must not leave the drive behind.

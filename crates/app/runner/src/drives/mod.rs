@@ -112,7 +112,7 @@ impl DriveSpec {
     }
 }
 
-/// When the power fails, and whether the drive honours flushes.
+/// When the power fails, and the share of flushes that the drive drops.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct CutPlan {
     pub seed: u64,

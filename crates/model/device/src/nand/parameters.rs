@@ -108,7 +108,7 @@ pub struct NandParameters {
     pub stalled_units: Option<Constant<u32>>,
     /// Share of erases after which the unit stops for `erase_stall_time`; absent: none.
     pub erase_stall_share: Option<Constant<Share>>,
-    /// Length of such a pause: internal work of the translation layer.
+    /// Length of such a pause after an erase: internal work of the translation layer.
     pub erase_stall_time: Option<Constant<Nanos>>,
 }
 
