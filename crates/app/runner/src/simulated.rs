@@ -88,16 +88,26 @@ pub fn psync_path(profile: &Profile) -> HostModel {
 /// The library next to this program, or where cargo puts it.
 ///
 /// # Errors
-/// If it is missing.
+/// It is missing, or other users can write to its directory.
 pub fn library() -> Result<PathBuf, RunnerError> {
     let program =
         std::env::current_exe().map_err(StackError::io("find", Path::new("crosspoint")))?;
     let folder = program.parent().unwrap_or(Path::new("."));
     // A test program is itself in `deps`.
     let places = [folder.join(LIBRARY), folder.join("deps").join(LIBRARY)];
+    // It is loaded into programs of this user, so nobody else may have put it there.
+    let mut refused = None;
+    let mut is_safe = |place: &&PathBuf| {
+        let checked = place.parent().map_or(Ok(()), stack::check_directory);
+        checked.map_err(|error| refused = Some(error)).is_ok()
+    };
     // Cargo may leave an older one next to the program.
     let changed = |place: &&PathBuf| place.metadata().and_then(|data| data.modified()).ok();
-    let found = places.iter().filter(|place| place.exists()).max_by_key(changed).cloned();
+    let present = places.iter().filter(|place| place.exists());
+    let found = present.filter(&mut is_safe).max_by_key(changed).cloned();
+    if let Some(error) = refused.filter(|_| found.is_none()) {
+        return Err(error.into());
+    }
     found.ok_or_else(|| {
         let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
         StackError::io("open", &folder.join(LIBRARY))(missing).into()

@@ -292,3 +292,20 @@ fn a_study_runs_databases_on_models_without_root() {
     let ours = |name: String| name.contains("crosspoint") && name.ends_with("memory");
     assert!(!left.into_iter().any(|one| ours(one.file_name().to_string_lossy().into_owned())));
 }
+
+/// A library that another user can replace would run with this user's rights.
+#[test]
+fn a_library_that_others_can_replace_is_not_loaded() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let scratch = Scratch::new();
+    let folder = scratch.path().join("open");
+    std::fs::create_dir(&folder).expect("a directory");
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).expect("open");
+    let program = folder.join("crosspoint");
+    std::fs::copy(env!("CARGO_BIN_EXE_crosspoint"), &program).expect("copied");
+    std::fs::write(folder.join("libcrosspoint_vtime_shim.so"), "anything").expect("a file");
+    let mut command = std::process::Command::new(program);
+    command.args(["exec", "--on", "model:intel-p4800x", "--", "/bin/true"]);
+    let output = command.current_dir(scratch.path()).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+}

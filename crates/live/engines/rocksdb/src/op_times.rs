@@ -152,7 +152,7 @@ impl<'a> ThreadTimes<'a> {
         Some(Instant::now())
     }
 
-    /// Ends an operation that was `timed`, or not.
+    /// Ends an operation; `timed` is its start if it is one of the sample.
     #[inline]
     pub fn end_one(&mut self, kind: Kind, timed: Option<Instant>) {
         let Some(began) = timed else { return };
