@@ -4,12 +4,13 @@
 //! second one the threads, locks and wake-ups are real, on one CPU, and another CPU polls for the drive. The
 //! costs of the host's I/O path are calibrated with plain reads, without a database. Prints a CSV with one
 //! line per cell: medians over interleaved rounds. Arguments: number of rounds, and text that cells must
-//! contain.
+//! contain. MariaDB and sysbench are run by a shell in the same way; both share the one CPU.
 
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -72,13 +73,13 @@ fn drive(latency: Latency) -> Drive<Fixed> {
 }
 
 /// A prepared simulation, or one of the drive alone.
-enum Mode<'h> {
-    Virtual(Simulation<'h>),
-    Real(RealTime<'h>),
+enum Mode {
+    Virtual(Simulation),
+    Real(RealTime),
 }
 
-impl<'h> Mode<'h> {
-    fn new(simulation: Simulation<'h>, is_real: bool) -> Self {
+impl Mode {
+    fn new(simulation: Simulation, is_real: bool) -> Self {
         match is_real {
             true => Self::Real(simulation.in_real_time()),
             false => Self::Virtual(simulation),
@@ -87,7 +88,7 @@ impl<'h> Mode<'h> {
 
     fn run(self, drive: Drive<Fixed>, process: Process) {
         let totals = match self {
-            Self::Virtual(one) => one.run(drive, process).expect("simulated").drive,
+            Self::Virtual(one) => one.run(drive, Some(process)).expect("simulated").drive,
             Self::Real(one) => one.run(drive, &process).expect("served"),
         };
         assert!(totals.reads + totals.writes > 0, "the drive was not used");
@@ -158,7 +159,8 @@ fn run(trial: &Trial, latency: Latency, path: PathCosts, is_real: bool) -> Outco
     let host = host(path, place.path());
     let mut command = Command::new(env!("CARGO_BIN_EXE_crosspoint"));
     command.arg(runner::HOST_VERB);
-    let simulation = Simulation::prepare(&host, &mut command).expect("prepared");
+    let simulation = Simulation::new(&host).expect("prepared");
+    simulation.admit(&mut command);
     let simulation = Mode::new(simulation, is_real);
     let line = Channel::start(command, journal.mark()).expect("started");
     let process = Process::open(line.process()).expect("a process");
@@ -199,6 +201,89 @@ fn run(trial: &Trial, latency: Latency, path: PathCosts, is_real: bool) -> Outco
     }
 }
 
+/// Arguments of MariaDB; its data directory and socket come from the environment.
+const SERVER: &str = "--no-defaults --user=root --skip-networking --innodb-use-native-aio=OFF \
+    --innodb-buffer-pool-size=16M --innodb-log-file-size=48M --innodb-flush-method=O_DIRECT --skip-log-bin \
+    --performance-schema=OFF --innodb-buffer-pool-load-at-startup=OFF \
+    --innodb-buffer-pool-dump-at-shutdown=OFF --datadir=$DATA --socket=$DATA/s --pid-file=$DATA/pid";
+/// Account and tables of sysbench: 40 MB.
+const TABLES: &str = "--mysql-socket=$DATA/s --mysql-user=root --tables=1 --table-size=200000";
+
+/// Starts MariaDB, runs a command while it answers, and stops it.
+fn with_server(command: &str) -> String {
+    format!(
+        "mariadbd {SERVER} > $DATA.log 2>&1 &\n\
+         until mariadb-admin -S $DATA/s ping > /dev/null 2>&1; do sleep 0.05; done\n\
+         {command}\nmariadb-admin -S $DATA/s shutdown\nwait\n"
+    )
+}
+
+/// A shell command with the data directory.
+fn shell(text: &str, data: &Path) -> Command {
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(text).env("DATA", data).stdout(Stdio::piped());
+    command
+}
+
+/// Makes a data directory with sysbench's tables in `place`.
+fn make_tables(place: &Path) -> PathBuf {
+    let data = place.join("data");
+    let load = with_server(&format!(
+        "mariadb -S $DATA/s -e 'create database sbtest'; sysbench oltp_read_write {TABLES} prepare"
+    ));
+    let install = "mariadb-install-db --no-defaults --user=root --datadir=$DATA \
+                   --auth-root-authentication-method=normal";
+    let output = shell(&format!("{install} && {load}"), &data).output().expect("a shell");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    data
+}
+
+/// Runs sysbench on a copy of the tables on the drive, in virtual or in real time.
+fn run_sysbench(
+    tables: &Path,
+    (workload, clients): (&str, u32),
+    (latency, path): (Latency, PathCosts),
+    is_real: bool,
+) -> Outcome {
+    // MariaDB takes /dev/shm for persistent memory.
+    let place = tempfile::tempdir_in("/var/tmp").expect("a directory");
+    let data = place.path().join("data");
+    let copy = Command::new("cp").arg("-a").arg(tables).arg(&data).status();
+    assert!(copy.expect("cp").success(), "the tables were not copied");
+    let host = host(path, &data);
+    let text = with_server(&format!(
+        "sysbench {workload} {TABLES} --threads={clients} --time=2 --percentile=99 run"
+    ));
+    let mut command = shell(&text, &data);
+    let simulation = Simulation::new(&host).expect("prepared");
+    simulation.admit(&mut command);
+    let simulation = Mode::new(simulation, is_real);
+    IS_AWAKE.store(is_real, Ordering::Relaxed);
+    let child = command.spawn().expect("started");
+    let process = Process::open(child.id()).expect("a process");
+    simulation.run(drive(latency), process);
+    IS_AWAKE.store(false, Ordering::Relaxed);
+    let output = child.wait_with_output().expect("it ended");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let after = |name: &str| {
+        let words =
+            text.split_once(name).map_or("", |(_, rest)| rest).split(|c| " ()\n".contains(c));
+        let numbers: Vec<f64> = words.filter_map(|word| word.parse().ok()).take(2).collect();
+        numbers
+    };
+    let [_, rate] = after("transactions:")[..] else { panic!("{text}") };
+    Outcome { rate, p99: after("99th percentile:").first().expect("a tail") * 1e3 }
+}
+
+/// Workload of sysbench, latency of reads and of flushes, microseconds.
+const SERVER_JOBS: [(&str, u64, u64); 5] = [
+    ("oltp_point_select", 80, 0),
+    ("oltp_point_select", 10, 0),
+    ("oltp_write_only", 80, 0),
+    ("oltp_write_only", 80, 1200),
+    ("oltp_read_write", 80, 1200),
+];
+
 /// The program of the calibration: threads that read pages of a file for half a second; prints operations,
 /// nanoseconds and CPU time.
 fn read_pages(file: &Path, threads: usize) {
@@ -238,7 +323,8 @@ fn calibrated(threads: usize, latency: Latency, path: PathCosts, is_real: bool) 
     let host = host(path, place.path());
     let mut command = Command::new(std::env::current_exe().expect("a path"));
     command.arg("--read-pages").arg(file.path()).arg(threads.to_string()).stdout(Stdio::piped());
-    let simulation = Simulation::prepare(&host, &mut command).expect("prepared");
+    let simulation = Simulation::new(&host).expect("prepared");
+    simulation.admit(&mut command);
     let simulation = Mode::new(simulation, is_real);
     IS_AWAKE.store(is_real, Ordering::Relaxed);
     let child = command.spawn().expect("started");
@@ -344,32 +430,48 @@ fn main() {
             for clients in [1, 4, 16] {
                 let (workload, _, read, flush) = job;
                 let cell = format!("{engine},{workload},{read},{flush},{clients}");
-                if !cell.contains(only) {
-                    continue;
-                }
                 let trial = trial(engine, job, clients);
                 let latency = latency_of(read, flush);
-                let mut found = [Vec::new(), Vec::new()];
-                for _ in 0..rounds {
-                    for (place, is_real) in [(0, true), (1, false)] {
-                        found[place].push(run(&trial, latency, path, is_real));
-                    }
+                if cell.contains(only) {
+                    compare(&cell, rounds, |is_real| run(&trial, latency, path, is_real));
                 }
-                let part = |place: usize, of: fn(&Outcome) -> f64| {
-                    median(found[place].iter().map(of).collect())
-                };
-                let rates = [0, 1].map(|place| part(place, |one| one.rate));
-                let tails = [0, 1].map(|place| part(place, |one| one.p99));
-                println!(
-                    "{cell},{:.0},{:.0},{:+.3},{:.1},{:.1},{:+.3}",
-                    rates[0],
-                    rates[1],
-                    rates[1] / rates[0] - 1.0,
-                    tails[0],
-                    tails[1],
-                    tails[1] / tails[0] - 1.0
-                );
             }
         }
     }
+    let place = tempfile::tempdir_in("/var/tmp").expect("a directory");
+    let tables = LazyLock::new(|| make_tables(place.path()));
+    for (workload, read, flush) in SERVER_JOBS {
+        for clients in [1, 4, 16] {
+            let cell = format!("mariadb,{workload},{read},{flush},{clients}");
+            let how = (latency_of(read, flush), path);
+            if cell.contains(only) {
+                compare(&cell, rounds, |is_real| {
+                    run_sysbench(&tables, (workload, clients), how, is_real)
+                });
+            }
+        }
+    }
+}
+
+/// Runs a cell in real and in virtual time in turn, and prints the medians and the errors.
+fn compare(cell: &str, rounds: usize, run: impl Fn(bool) -> Outcome) {
+    let mut found = [Vec::new(), Vec::new()];
+    for round in 0..rounds {
+        for is_real in [round % 2 == 0, round % 2 == 1] {
+            found[usize::from(!is_real)].push(run(is_real));
+        }
+    }
+    let part =
+        |place: usize, of: fn(&Outcome) -> f64| median(found[place].iter().map(of).collect());
+    let rates = [0, 1].map(|place| part(place, |one| one.rate));
+    let tails = [0, 1].map(|place| part(place, |one| one.p99));
+    println!(
+        "{cell},{:.0},{:.0},{:+.3},{:.1},{:.1},{:+.3}",
+        rates[0],
+        rates[1],
+        rates[1] / rates[0] - 1.0,
+        tails[0],
+        tails[1],
+        tails[1] / tails[0] - 1.0
+    );
 }

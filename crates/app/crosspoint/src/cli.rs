@@ -138,7 +138,7 @@ pub enum Verb {
     /// Compare two stacks of one run, or two runs: differences, confidence intervals and verdicts
     #[command(
         after_help = "Examples: crosspoint compare runs/quickstart-20260101-120000 --stacks \
-            this-disk,live-gp3\n          crosspoint compare runs/before runs/after --margin 3%\n\n\
+            this-disk,aws-gp3\n          crosspoint compare runs/before runs/after --margin 3%\n\n\
             A verdict requires at least three repetitions; five are better (run --repeat 5). Exit code 9: \
             the candidate is worse on at least one metric; 10: a metric is inconclusive, or the runs are \
             not comparable (different workload, host or storage; see --allow-mismatch)."
@@ -226,15 +226,15 @@ pub enum Verb {
             sudo crosspoint attach samsung-pm9a3 --size 8GiB --block\n\n\
             With --block, run mkfs.ext4 on the printed block device, then mount it.")]
     Attach(AttachArguments),
-    /// Run a single-process command in virtual time, its files on a modelled drive and its threads on virtual
-    /// cores
+    /// Run a command in virtual time, its files on a modelled drive and its threads on virtual cores
     #[command(
         after_help = "Example: crosspoint exec --on samsung-990-pro --cores 8 -- \\\n             \
             db_bench --benchmarks=fillrandom,readrandom --db=db --use_direct_reads\n\n\
-            Does not require root. If the command forks, maps a file for writing, or waits for files with\n\
-            poll, epoll or select, it is stopped with an error that names the call. System calls that\n\
-            bypass the C library are not detected, and the result does not include their time. The\n\
-            results count as not validated; see docs/VALIDATION.md."
+            Does not require root. Child processes share the clock: a script may start a server and its\n\
+            clients. If a program maps a file for writing or calls system, popen or posix_spawn, it is\n\
+            stopped with an error that names the call. System calls that bypass the C library are not\n\
+            detected, and the result does not include their time (MariaDB needs\n\
+            --innodb-use-native-aio=OFF). The results count as not validated; see docs/VALIDATION.md."
     )]
     Exec(ExecArguments),
     /// Detach an attached device

@@ -261,7 +261,7 @@ fn started(
     hosting: Hosting<'_>,
 ) -> Result<servers::Running, EngineError> {
     let (pool, limits) = (servers::pool_of(job, None), &Limits::default());
-    servers::start(job, PrivateServer { place, log, pool, limits }, hosting)
+    servers::start(job, PrivateServer { place, log, pool, limits, simulation: None }, hosting)
 }
 
 /// A connection to the database at a place.

@@ -39,7 +39,7 @@ pub(crate) fn run(
     // Tables of a SQL trial do not survive a new volume.
     bench.forget(&stack.name);
     let (place, volume_note) = match stack.is_virtual() {
-        true => (bench.targets.simulated_place(stack, job)?, None),
+        true => (bench.targets.simulated_place(stack, &trial.job)?, None),
         false => bench.targets.database_place(stack)?,
     };
     let limit = bench.targets.limit(stack);
@@ -58,7 +58,7 @@ pub(crate) fn run(
     let noted = job.verify.then_some(ledger.as_path());
     let (places, own) = ((place.as_path(), noted), (trial, &**job));
     let mut simulated = None;
-    let answer = match bench.targets.simulated(stack, job, seed) {
+    let answer = match bench.targets.simulated(stack, job.memory.bytes(job.data()), seed) {
         Some((host, profile)) => {
             simulated = Some(host.in_words());
             let (host, drive) = host.make(profile, &place)?;

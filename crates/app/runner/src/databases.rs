@@ -75,9 +75,17 @@ pub(crate) fn raw_program() -> (bool, String) {
     }
 }
 
-/// Starts a process for the clients of SQL databases.
-pub(crate) fn start_host(mark: &Mark, stack: &str) -> Result<Channel, RunnerError> {
-    start(mark, stack, false)
+/// Starts a process for the clients of SQL databases, in a simulation if there is one.
+pub(crate) fn start_host(
+    mark: &Mark,
+    stack: &str,
+    simulation: Option<&Simulation>,
+) -> Result<Channel, RunnerError> {
+    let mut command = command(false)?;
+    if let Some(simulation) = simulation {
+        simulation.admit(&mut command);
+    }
+    Channel::start(command, mark).map_err(|error| worker_error(stack, &error))
 }
 
 fn start(mark: &Mark, stack: &str, raw: bool) -> Result<Channel, RunnerError> {
@@ -164,7 +172,8 @@ pub(crate) fn simulate(
         RunnerError::environment(&trial.stack, error.to_string(), "crosspoint doctor")
     };
     let mut command = command(false)?;
-    let simulation = Simulation::prepare(host, &mut command).map_err(|error| refuse(&error))?;
+    let simulation = Simulation::new(host).map_err(|error| refuse(&error))?;
+    simulation.admit(&mut command);
     let started = Channel::start(command, asking.journal.mark());
     let line = started.map_err(|error| worker_error(&trial.stack, &error))?;
     // An error here drops the channel, which kills the engine.
@@ -172,7 +181,7 @@ pub(crate) fn simulate(
     let request = request(places, experiment, (trial, job), asking);
     let waiting = Waiting { deadline: SIMULATED_MAX, ..asking.waiting };
     let (ended, simulated) = std::thread::scope(|scope| {
-        let simulated = scope.spawn(|| simulation.run(drive, process));
+        let simulated = scope.spawn(|| simulation.run(drive, Some(process)));
         (line.ask(&request, waiting, heard), simulated.join())
     });
     let ended = match (ended, simulated) {

@@ -17,7 +17,7 @@ use stack::{
     Access, DeviceRates, Format, HeldDevice, Journal, StackError, Volume, WorkArea,
     direct_io_works, fill, free_space,
 };
-use study::{DeviceName, FileSystem, Job, KvJob, Plan, Stack, Study, VirtualTime};
+use study::{DeviceName, FileSystem, Job, Plan, Stack, Study, VirtualTime};
 use units::{Bytes, Seed};
 
 use crate::catalog::profile;
@@ -202,14 +202,14 @@ impl<'a> Targets<'a> {
     pub fn simulated(
         &self,
         stack: &Stack,
-        job: &KvJob,
+        memory: Option<Bytes>,
         seed: Seed,
     ) -> Option<(SimulatedHost, &Profile)> {
         let Modelled { profile, host } = self.model(stack)?;
         let path = if stack.host == "auto" { psync_path(profile) } else { *host };
         let simulated = SimulatedHost {
             cores: if stack.cores > 0 { stack.cores } else { observe::cpus() },
-            memory: job.memory.bytes(job.data()),
+            memory,
             file_system: match stack.file_system {
                 FileSystem::Ext4NoJournal => vtime::FileSystem::Ext4NoJournal,
                 _ => vtime::FileSystem::Ext4,
@@ -377,17 +377,29 @@ impl<'a> Targets<'a> {
     }
 
     /// An empty directory for a database that runs in virtual time; in memory if its engine maps files.
-    pub fn simulated_place(&mut self, stack: &Stack, job: &KvJob) -> Result<PathBuf, RunnerError> {
-        let engine = engines::list().find(&job.engine, study::Operations::KeyValue);
+    pub fn simulated_place(&mut self, stack: &Stack, job: &Job) -> Result<PathBuf, RunnerError> {
+        if let Job::Sql(job) = job {
+            let name = format!("tables-{}", job.engine.word());
+            let directory = self.directory(stack);
+            return self.area_in(&directory, &name);
+        }
+        let engine = job
+            .key_value()
+            .and_then(|job| engines::list().find(&job.engine, study::Operations::KeyValue));
         if engine.is_none_or(|one| one.virtual_time != VirtualTime::InMemory) {
             return Ok(self.area(stack)?.fresh("database")?);
         }
-        let name = format!("{}-memory", stack.name);
-        if !self.areas.contains_key(&name) {
-            let area = WorkArea::create(self.journal, Path::new(MEMORY), &name)?;
-            self.areas.insert(name.clone(), area);
+        self.area_in(Path::new(MEMORY), &format!("{}-memory", stack.name))
+    }
+
+    /// An empty directory for a database, in a work area of that name.
+    fn area_in(&mut self, directory: &Path, name: &str) -> Result<PathBuf, RunnerError> {
+        let key = directory.join(name).display().to_string();
+        if !self.areas.contains_key(&key) {
+            let area = WorkArea::create(self.journal, directory, name)?;
+            self.areas.insert(key.clone(), area);
         }
-        Ok(self.areas[&name].fresh("database")?)
+        Ok(self.areas[&key].fresh("database")?)
     }
 
     /// An empty directory for a database, on a fresh file system if the stack has its own, or the raw device;

@@ -76,7 +76,7 @@ fn run_together(
 ) -> Result<Vec<(Ended, bool)>, RunnerError> {
     let mark = run.options.journal.mark();
     // Started by this thread, because the processes end with it.
-    let lines = ready.iter().map(|(one, _)| start_host(mark, &one.stack.name));
+    let lines = ready.iter().map(|(one, _)| start_host(mark, &one.stack.name, None));
     let lines = lines.collect::<Result<Vec<_>, _>>()?;
     for ((one, prepared), line) in ready.iter().zip(&lines) {
         prepared.hold_clients(one.job, line)?;

@@ -3,13 +3,15 @@
 //! Invariant: needs no privileges; the data is in an ordinary directory.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use device::{Model, Profile};
 use sim::HostModel;
 use sim::scheduler::{SchedulerCosts, WakeCost};
 use stack::StackError;
 use units::{Bytes, Seed};
-use vtime::{Drive, FileSystem, Host};
+use vtime::{Drive, Ended, FileSystem, Host, Simulation, VtimeError};
 
 use crate::RunnerError;
 use crate::predicted::condition_of;
@@ -76,6 +78,50 @@ impl SimulatedHost {
         let drive = Drive::new(model, profile.capacity.get(), memory, self.file_system);
         let gap = self.path.wake + self.path.complete + self.path.submit;
         Ok((host, drive.with_gap(gap)))
+    }
+}
+
+/// A simulation in a thread of its own, for a server and its clients.
+pub(crate) struct Background {
+    simulation: Arc<Simulation>,
+    thread: Option<JoinHandle<Result<Ended, VtimeError>>>,
+}
+
+impl Background {
+    /// Starts a simulation without programs.
+    ///
+    /// # Errors
+    /// This process cannot share memory with others, or start a thread.
+    pub fn start(host: &Host, drive: Drive<Model>) -> Result<Self, VtimeError> {
+        let simulation = Arc::new(Simulation::new(host)?);
+        let own = Arc::clone(&simulation);
+        let thread = Some(std::thread::spawn(move || own.run(drive, None)));
+        Ok(Self { simulation, thread })
+    }
+
+    /// The simulation, to admit programs.
+    pub fn simulation(&self) -> &Simulation {
+        &self.simulation
+    }
+
+    /// Ends it, with its programs.
+    ///
+    /// # Errors
+    /// Why it had ended before.
+    pub fn end(&mut self) -> Result<(), String> {
+        self.simulation.stop();
+        let ended = self.thread.take().map(JoinHandle::join);
+        match ended {
+            None | Some(Ok(Ok(_))) => Ok(()),
+            Some(Ok(Err(error))) => Err(error.to_string()),
+            Some(Err(_)) => Err("the simulation panicked".to_owned()),
+        }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let _ = self.end();
     }
 }
 

@@ -19,6 +19,7 @@ use crate::bench::Bench;
 use crate::context::{Execution, RunContext};
 use crate::databases::{self, keep, start_host};
 use crate::servers::{self, Loaded, Running};
+use crate::simulated::Background;
 use crate::watch::{Event, Watcher};
 
 /// A SQL trial of the plan.
@@ -39,6 +40,14 @@ impl<'a> SqlTrial<'a> {
         let (stack, experiment, seed) = run.parts(trial);
         Some(Self { run, stack, experiment, trial, job, seed })
     }
+
+    /// Identifies the place of its tables: simulated drives share them, other stacks have their own.
+    fn tables(self) -> String {
+        match self.stack.is_virtual() {
+            true => format!("{} in {}", self.job.engine.word(), self.stack.directory),
+            false => self.stack.name.clone(),
+        }
+    }
 }
 
 /// A trial that is ready for its clients.
@@ -48,6 +57,8 @@ pub(crate) struct Prepared {
     /// Directory of the database, if it is ours.
     pub place: Option<PathBuf>,
     pub load: Option<LoadRecord>,
+    /// The simulation of its server and clients, on a modelled drive.
+    pub simulated: Option<Background>,
     pub notes: Vec<String>,
 }
 
@@ -88,7 +99,8 @@ impl SqlExecutor<'_, '_> {
             Readiness::Failed(outcome) => return Ok(Execution::Ended(outcome)),
             Readiness::Stopped => return Ok(Execution::Stopped),
         };
-        let line = start_host(one.run.options.journal.mark(), &one.stack.name)?;
+        let simulation = prepared.simulated.as_ref().map(Background::simulation);
+        let line = start_host(one.run.options.journal.mark(), &one.stack.name, simulation)?;
         prepared.hold_clients(one.job, &line)?;
         let journal = one.run.begin_journal(one.trial)?;
         let mut request = request_of(one, &prepared, false);
@@ -110,18 +122,18 @@ impl SqlExecutor<'_, '_> {
         one: SqlTrial<'_>,
         watcher: &mut dyn Watcher,
     ) -> Result<Readiness, RunnerError> {
-        let (name, job) = (&one.stack.name, one.job);
+        let job = one.job;
         let mut notes = Vec::new();
         if let Some(dsn) = &job.dsn {
             let running = servers::shared(job, dsn, one.run.options.journal)
-                .map_err(|error| servers::environment(name, &error))?;
+                .map_err(|error| servers::environment(&one.stack.name, &error))?;
             notes.push(format!("on a server that others may use: {dsn}"));
             return self.load_shared(one, (running, notes), watcher);
         }
         let key = job.tables_key();
         // Another stack may have used the device in between, so its tables are gone.
         let usable = |loaded: &&Loaded| loaded.key == key && !job.fresh && loaded.place.exists();
-        let there = self.bench.loaded.get(name).filter(usable).cloned();
+        let there = self.bench.loaded.get(&one.tables()).filter(usable).cloned();
         let fresh = there.is_none();
         let loaded = match there {
             Some(loaded) => {
@@ -130,7 +142,7 @@ impl SqlExecutor<'_, '_> {
             }
             None => match self.load(one, watcher)? {
                 Ok(Some(loaded)) => {
-                    self.bench.loaded.insert(name.clone(), loaded.clone());
+                    self.bench.loaded.insert(one.tables(), loaded.clone());
                     loaded
                 }
                 Ok(None) => return Ok(Readiness::Stopped),
@@ -159,19 +171,52 @@ impl SqlExecutor<'_, '_> {
         }
         let log = self.server_log(one);
         let limits = self.limits(one)?;
-        let private = PrivateServer { place: &loaded.place, log: &log, pool, limits: &limits };
+        let mut simulated = self.simulate(one, &loaded.place, &mut notes)?;
+        let simulation = simulated.as_ref().map(Background::simulation);
+        let private =
+            PrivateServer { place: &loaded.place, log: &log, pool, limits: &limits, simulation };
         let started = servers::start(job, private, hosting(one));
         let running = match started {
             Ok(running) => running,
             Err(_) if one.run.stopping() => return Ok(Readiness::Stopped),
-            Err(error) => return Ok(Readiness::Failed(Box::new(self.failed(one, notes, &error)))),
+            Err(error) => {
+                let ended = simulated.as_mut().map_or(Ok(()), Background::end);
+                let error = ended.map_err(EngineError::disconnected).err().unwrap_or(error);
+                return Ok(Readiness::Failed(Box::new(self.failed(one, notes, &error))));
+            }
         };
-        let load = fresh.then(|| loaded.load.clone());
+        // Tables are loaded in real time, on this machine's drive.
+        let load = (fresh && simulated.is_none()).then(|| loaded.load.clone());
         let place = Some(loaded.place);
-        Ok(Readiness::Ready(Box::new(Prepared { running, limits, place, load, notes })))
+        let prepared = Prepared { running, limits, place, load, simulated, notes };
+        Ok(Readiness::Ready(Box::new(prepared)))
+    }
+
+    /// Starts the simulation of a trial on a modelled drive, for files in `place`.
+    fn simulate(
+        &self,
+        one: SqlTrial<'_>,
+        place: &Path,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<Background>, RunnerError> {
+        let memory = one.job.memory.bytes(one.job.data());
+        let found = self.bench.targets.simulated(one.stack, memory, one.seed);
+        let Some((host, profile)) = found.filter(|_| one.stack.is_virtual()) else {
+            return Ok(None);
+        };
+        notes.push(host.in_words());
+        let (host, drive) = host.make(profile, place)?;
+        let started = Background::start(&host, drive).map_err(|error| {
+            RunnerError::environment(&one.stack.name, error.to_string(), "crosspoint doctor")
+        });
+        started.map(Some)
     }
 
     fn limits(&self, one: SqlTrial<'_>) -> Result<Limits, RunnerError> {
+        if one.stack.is_virtual() {
+            // Of the simulated host, not of this one.
+            return Ok(Limits::default());
+        }
         let memory = one.job.memory.bytes(one.job.data());
         let device = self.bench.targets.limit(one.stack);
         let wanted = Wanted {
@@ -192,19 +237,23 @@ impl SqlExecutor<'_, '_> {
         watcher: &mut dyn Watcher,
     ) -> Result<Result<Option<Loaded>, TrialResult>, RunnerError> {
         let job = one.job;
-        self.bench.forget(&one.stack.name);
+        self.bench.forget(&one.tables());
         // A staged drive is loaded before its life starts: one attached already, and one that
         // `database_place` attaches.
         self.bench.targets.stage(one.stack, true)?;
-        let (place, volume_note) = self.bench.targets.database_place(one.stack)?;
+        let (place, volume_note) = match one.stack.is_virtual() {
+            true => (self.bench.targets.simulated_place(one.stack, &one.trial.job)?, None),
+            false => self.bench.targets.database_place(one.stack)?,
+        };
         self.bench.targets.stage(one.stack, true)?;
         let key = job.tables_key();
         let empty = Loaded { key, place, load: LoadRecord::default(), pages: 0, volume_note };
-        self.bench.loaded.insert(one.stack.name.clone(), empty.clone());
+        self.bench.loaded.insert(one.tables(), empty.clone());
         let log = self.server_log(one);
         let started = servers::make(job, &empty.place, hosting(one)).and_then(|()| {
             let (pool, limits) = (servers::pool_of(job, None), &Limits::default());
-            let private = PrivateServer { place: &empty.place, log: &log, pool, limits };
+            let place = &empty.place;
+            let private = PrivateServer { place, log: &log, pool, limits, simulation: None };
             servers::start(job, private, hosting(one))
         });
         let mut running = match started {
@@ -263,7 +312,8 @@ impl SqlExecutor<'_, '_> {
             Ended::Stopped => Ok(Readiness::Stopped),
             Ended::Done(record) => {
                 let (load, limits) = (record.load, Limits::default());
-                let prepared = Prepared { running, limits, place: None, load, notes };
+                let (place, simulated) = (None, None);
+                let prepared = Prepared { running, limits, place, load, simulated, notes };
                 Ok(Readiness::Ready(Box::new(prepared)))
             }
             other => {
@@ -280,7 +330,7 @@ impl SqlExecutor<'_, '_> {
         prepared: Prepared,
         ended: Ended,
     ) -> Option<TrialResult> {
-        let Prepared { mut running, limits, load, mut notes, .. } = prepared;
+        let Prepared { mut running, limits, load, mut notes, simulated, .. } = prepared;
         let died = running.server.as_mut().and_then(|server| {
             // Its connections end a moment before it does.
             let failed = !matches!(&ended, Ended::Done(record) if record.failure.is_none());
@@ -289,6 +339,7 @@ impl SqlExecutor<'_, '_> {
         notes.extend(running.set_back(one.job.dsn.as_deref()));
         let used = limits.used();
         let stopped = running.server.take().map_or(Ok(()), |server| server.stop());
+        let simulated = simulated.map_or(Ok(()), |mut simulated| simulated.end());
         drop(limits);
         if let Some(used) = used {
             let peak = used.peak.map_or_else(String::new, |peak| format!(", at most {peak} used"));
@@ -302,7 +353,9 @@ impl SqlExecutor<'_, '_> {
             Ended::Done(result) => *result,
             other => TrialResult { failure: words_of(other), ..TrialResult::default() },
         };
-        let mut failure = reason_of(died, result.failure.take());
+        // An error of the simulation is why the others ended.
+        let failed = reason_of(died, result.failure.take());
+        let mut failure = simulated.err().or(failed);
         let out_of_memory = used.is_some_and(|used| used.ended.unwrap_or(0) > 0);
         if let Some(reason) = failure.as_mut().filter(|_| out_of_memory) {
             reason.push_str("; it exceeded the study's memory limit");
@@ -315,7 +368,7 @@ impl SqlExecutor<'_, '_> {
         }
         if let Err(reason) = stopped {
             outcome.notes.push(format!("the server {reason}"));
-            self.bench.forget(&one.stack.name);
+            self.bench.forget(&one.tables());
         }
         // A log without a failure is of no use.
         let _ = std::fs::remove_file(&running.log);
@@ -337,7 +390,7 @@ impl SqlExecutor<'_, '_> {
 
     /// Keeps or removes the database of a failed trial, as the study says, and reports a full file system.
     fn put_away_failed(&mut self, one: SqlTrial<'_>, outcome: &mut TrialResult) {
-        if let Some(loaded) = self.bench.loaded.get(&one.stack.name) {
+        if let Some(loaded) = self.bench.loaded.get(&one.tables()) {
             if let (Some(reason), Ok(free)) =
                 (&mut outcome.failure, stack::free_space(&loaded.place))
                 && free < FULL
@@ -354,7 +407,7 @@ impl SqlExecutor<'_, '_> {
                 });
             }
         }
-        self.bench.forget(&one.stack.name);
+        self.bench.forget(&one.tables());
     }
 
     /// Lets a client process load the tables, and forwards its progress.
@@ -370,7 +423,7 @@ impl SqlExecutor<'_, '_> {
                 watcher.event(&Event::Loading { done, of });
             }
         };
-        let line = start_host(one.run.options.journal.mark(), &one.stack.name)?;
+        let line = start_host(one.run.options.journal.mark(), &one.stack.name, None)?;
         ask(line, one, request, one.run.waiting(one.trial, one.experiment), &mut heard)
     }
 }

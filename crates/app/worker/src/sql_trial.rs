@@ -15,7 +15,7 @@ use units::{Nanos, Seed};
 use workload::{OpClass, SqlClient, changed_bytes};
 
 use crate::protocol::SqlRequest;
-use crate::trial::Meter;
+use crate::trial::{Meter, served_since};
 
 /// Name of the bytes of the tables' pages in the record of a load.
 pub const PAGE_BYTES: &str = "table_page_bytes";
@@ -67,21 +67,29 @@ pub(crate) fn run<E: SqlEngine>(
     let plan = sql_plan(job, trial.timeline.until());
     let spec = SqlSpec { trial, changes: job.change.clone() };
     let clients = SqlClient::all(&plan, job.clients, Seed(request.parameters.seed));
-    let device = BlockDevice::under(&request.data);
-    let mut watch = || watched(request.process, device.as_ref());
+    let simulated = vtime::totals();
+    // In virtual time the kernel counts nothing of the simulated host.
+    let device = BlockDevice::under(&request.data).filter(|_| simulated.is_none());
+    let server = request.process.filter(|_| simulated.is_none());
+    let mut watch = || watched(server, device.as_ref());
     let codecs = codec_totals(request);
     let sums = engine.sums();
-    let of_server = process_sums(request.process);
+    let of_server = process_sums(server);
     let meter = Meter::start(device.as_ref());
     let measured = measure(&engine, &spec, clients, control, ready, &mut watch)?;
+    let served = served_since(simulated);
     let (wall_ns, usage, disk) = meter.read();
     let mut totals = measured.totals;
     totals.extend(codecs);
     let of_engine = engine.totals(&sums).into_iter();
     totals.extend(of_engine.map(|(name, value)| (name.to_owned(), value)));
-    for (name, value) in process_sums(request.process) {
+    for (name, value) in process_sums(server) {
         let before = of_server.get(name).copied().unwrap_or(0.0);
         totals.insert(name.to_owned(), value - before);
+    }
+    if let (Some(before), Some(after)) = (simulated, vtime::totals()) {
+        let cpu = (after.cpu_of_others - before.cpu_of_others) as f64 / 1e9;
+        totals.insert("server_cpu".to_owned(), cpu);
     }
     let server = totals.get("server_cpu").copied().unwrap_or(0.0);
     let mut limits = measured.limits;
@@ -96,6 +104,7 @@ pub(crate) fn run<E: SqlEngine>(
         disk,
         totals,
         settings: engine.settings().into_iter().collect(),
+        served,
         ..measured
     })
     .map(Some)

@@ -104,7 +104,7 @@ fn counters(device: Option<&BlockDevice>) -> Option<DiskCounters> {
 
 /// Latencies that the modelled drive of a simulation served since `before`: requested equals served by
 /// construction, and only means are known.
-fn served_since(before: Option<Totals>) -> Option<Served> {
+pub(crate) fn served_since(before: Option<Totals>) -> Option<Served> {
     let (before, now) = before.zip(vtime::totals())?;
     let kind = |requests: u64, time: u64| {
         let mean = time / requests.max(1);
@@ -259,7 +259,9 @@ fn cool(place: &Path, notes: &mut Vec<String>) {
 /// Collects notes about an engine before it is closed.
 fn conclude<E: KeyValueEngine>(engine: &E, place: &Path, notes: &mut Vec<String>) {
     notes.extend(engine.notes());
-    if let (false, Ok(warm)) = (vtime::is_simulated(), residency(place)) {
+    if !vtime::is_simulated()
+        && let Ok(warm) = residency(place)
+    {
         let whole = engine.bytes_of_device().unwrap_or(warm.whole);
         let share = warm.resident.get() as f64 / whole.get().max(1) as f64;
         notes.push(format!(

@@ -7,6 +7,7 @@ use std::time::Duration;
 use stack::{Journal, Limits};
 use study::SqlJob;
 use units::Bytes;
+use vtime::Simulation;
 
 use crate::{EngineError, Place};
 
@@ -45,6 +46,8 @@ pub struct PrivateServer<'a> {
     pub pool: Bytes,
     /// Limits of its process.
     pub limits: &'a Limits,
+    /// The simulation that it takes part in, if any.
+    pub simulation: Option<&'a Simulation>,
 }
 
 /// A user's server, connected for a trial.

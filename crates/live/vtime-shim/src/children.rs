@@ -1,10 +1,13 @@
-//! Functions that are refused whatever their arguments: above all child processes, which would not be in the
-//! simulation.
+//! Child processes; and functions that are refused whatever their arguments.
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::real::{real, set_errno};
-use crate::turn::Turn;
+use libc::{pid_t, timespec};
+use vtime::wire::{Call, child_key};
+
+use crate::maps;
+use crate::real::{answer, kernel, real, set_errno, system_call};
+use crate::turn::{self, Turn, Wait};
 
 /// Defines refused functions: name, parameters, type, and the return value of a failure.
 macro_rules! refused {
@@ -23,7 +26,6 @@ macro_rules! refused {
     )*};
 }
 refused! {
-    fork() -> libc::pid_t = -1;
     _Fork() -> libc::pid_t = -1;
     daemon(stays: c_int, keeps: c_int) -> c_int = -1;
     pthread_cancel(thread: libc::pthread_t) -> c_int = libc::ENOSYS;
@@ -41,16 +43,115 @@ refused! {
     ) -> c_int = libc::ENOSYS;
 }
 
-/// Outside of the simulation a plain fork, because vfork cannot be wrapped: a function cannot return twice.
+type Fork = unsafe extern "C" fn() -> pid_t;
+
+/// The child takes part in the simulation as a process of its own.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn vfork() -> libc::pid_t {
-    if let Some(turn) = Turn::enter() {
-        turn.uncovered("vfork");
-        set_errno(libc::ENOSYS);
-        return -1;
+pub unsafe extern "C" fn fork() -> pid_t {
+    let Some(turn) = Turn::enter() else {
+        // SAFETY: it has no arguments.
+        return unsafe { real!(fork: Fork)() };
+    };
+    if maps::is_any() {
+        turn.uncovered("fork of a program that maps files of the drive");
     }
+    let slot = turn.call(Call::Spawn, &[]);
+    // SAFETY: it has no arguments.
+    let child = unsafe { real!(fork: Fork)() };
+    match child {
+        0 => {
+            // Its thread begins in the slot of its own.
+            std::mem::forget(turn);
+            turn::begin_child(slot);
+        }
+        1.. => _ = turn.call(Call::Start, &[slot as u64, child as u64]),
+        _ => _ = turn.call(Call::Cancel, &[slot as u64]),
+    }
+    child
+}
+
+/// A plain fork, because vfork cannot be wrapped: a function cannot return twice.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfork() -> pid_t {
     // SAFETY: the caller upholds the contract of vfork.
     unsafe { fork() }
+}
+
+/// Ends the process without the functions that run at its exit.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _exit(code: c_int) -> ! {
+    turn::end(true, 0);
+    loop {
+        system_call(libc::SYS_exit_group, [i64::from(code), 0, 0, 0, 0, 0]);
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _Exit(code: c_int) -> ! {
+    // SAFETY: the caller's argument.
+    unsafe { _exit(code) }
+}
+
+/// Real time in which an ended child can be reaped.
+const REAP_LOOKS: u32 = 2_000;
+
+/// Waits for a child by `attempt`, which does not block and returns 0 if none has ended.
+fn reaped(attempt: impl Fn() -> i64, blocks: bool) -> Option<c_int> {
+    let turn = Turn::enter()?;
+    turn.tick();
+    let mut found = turn.charged(&attempt);
+    while found == 0 && blocks {
+        turn.block(Wait::Sleep, None, Some(child_key(turn::process())), 0);
+        // A child has ended in the simulation, and is about to end.
+        for _ in 0..REAP_LOOKS {
+            found = attempt();
+            if found != 0 {
+                break;
+            }
+            let pause = timespec { tv_sec: 0, tv_nsec: 100_000 };
+            system_call(libc::SYS_nanosleep, [(&raw const pause) as i64, 0, 0, 0, 0, 0]);
+        }
+    }
+    Some(answer(found) as c_int)
+}
+
+kernel! {
+    wait4(child: pid_t, status: *mut c_int, options: c_int, usage: *mut libc::rusage) -> pid_t
+        = SYS_wait4, {
+            let flags = i64::from(options | libc::WNOHANG);
+            let arguments = [i64::from(child), status as i64, flags, usage as i64, 0, 0];
+            let attempt = || system_call(libc::SYS_wait4, arguments);
+            reaped(attempt, options & libc::WNOHANG == 0)
+        };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigsuspend(mask: *const libc::sigset_t) -> c_int {
+    // The kernel's mask has 8 bytes. A signal comes from outside.
+    let wait = || system_call(libc::SYS_rt_sigsuspend, [mask as i64, 8, 0, 0, 0, 0]);
+    answer(Turn::enter().map_or_else(wait, |turn| turn.outside(wait))) as c_int
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn waitpid(child: pid_t, status: *mut c_int, options: c_int) -> pid_t {
+    // SAFETY: the caller's arguments.
+    unsafe { wait4(child, status, options, std::ptr::null_mut()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wait3(
+    status: *mut c_int,
+    options: c_int,
+    usage: *mut libc::rusage,
+) -> pid_t {
+    // SAFETY: the caller's arguments.
+    unsafe { wait4(-1, status, options, usage) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wait(status: *mut c_int) -> pid_t {
+    // SAFETY: the caller's argument.
+    unsafe { wait4(-1, status, 0, std::ptr::null_mut()) }
 }
 
 #[unsafe(no_mangle)]

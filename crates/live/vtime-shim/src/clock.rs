@@ -2,10 +2,7 @@
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
-use libc::{
-    clockid_t, cpu_set_t, epoll_event, fd_set, nfds_t, pid_t, pollfd, sigset_t, size_t, time_t,
-    timespec, timeval,
-};
+use libc::{clockid_t, cpu_set_t, pid_t, size_t, time_t, timespec, timeval};
 use vtime::wire::{Call, Totals};
 
 use crate::real::{answer, kernel, real, system_call};
@@ -205,82 +202,4 @@ pub unsafe extern "C" fn sched_getaffinity(
     let arguments = [i64::from(process), size as i64, set as i64, 0, 0, 0];
     let got = answer(system_call(libc::SYS_sched_getaffinity, arguments));
     got.min(0) as c_int
-}
-
-/// Waiting for files: a plain sleep without any, otherwise not simulated unless it returns at once.
-fn waited(name: &str, files: bool, timeout: Option<u64>) -> Option<c_int> {
-    let turn = Turn::enter()?;
-    match (files, timeout) {
-        (_, Some(0)) => None,
-        (true, _) => {
-            turn.uncovered(name);
-            Some(-1)
-        }
-        (false, timeout) => {
-            let until = timeout.map(|time| turn.now() + time);
-            turn.block(Wait::Sleep, until, None, 0);
-            Some(0)
-        }
-    }
-}
-
-/// Nanoseconds of an optional time limit.
-unsafe fn limit(time: *const timespec) -> Option<u64> {
-    // SAFETY: the caller passes a valid time, or null for no limit.
-    unsafe { time.as_ref() }.map(|time| nanos(*time))
-}
-
-/// Nanoseconds of a time limit in ms; none if it is negative.
-fn millis(time: c_int) -> Option<u64> {
-    u64::try_from(time).ok().map(|time| time * 1_000_000)
-}
-
-/// Nanoseconds of an optional time limit of `select`.
-unsafe fn micros(time: *const timeval) -> Option<u64> {
-    // SAFETY: the caller passes a valid time, or null for no limit.
-    let time = unsafe { time.as_ref() };
-    time.map(|time| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000)
-}
-
-kernel! {
-    poll(files: *mut pollfd, count: nfds_t, wait: c_int) -> c_int
-        = SYS_poll, waited("poll", count > 0, millis(wait));
-    epoll_wait(epoll: c_int, events: *mut epoll_event, most: c_int, wait: c_int) -> c_int
-        = SYS_epoll_wait, waited("epoll_wait", true, millis(wait));
-    epoll_pwait(
-        epoll: c_int, events: *mut epoll_event, most: c_int, wait: c_int, mask: *const sigset_t
-    ) -> c_int = SYS_epoll_pwait + 8, waited("epoll_pwait", true, millis(wait));
-    select(
-        count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, time: *mut timeval
-    // SAFETY: the caller passes a valid time, or null.
-    ) -> c_int = SYS_select, waited("select", count > 0, unsafe { micros(time) });
-    ppoll(
-        files: *mut pollfd, count: nfds_t, time: *const timespec, mask: *const sigset_t
-    // SAFETY: the caller passes a valid time, or null.
-    ) -> c_int = SYS_ppoll + 8, waited("ppoll", count > 0, unsafe { limit(time) });
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pselect(
-    count: c_int,
-    read: *mut fd_set,
-    write: *mut fd_set,
-    except: *mut fd_set,
-    time: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    type Real = unsafe extern "C" fn(
-        c_int,
-        *mut fd_set,
-        *mut fd_set,
-        *mut fd_set,
-        *const timespec,
-        *const sigset_t,
-    ) -> c_int;
-    // SAFETY: the caller passes a valid time, or null.
-    if let Some(answer) = waited("pselect", count > 0, unsafe { limit(time) }) {
-        return answer;
-    }
-    // SAFETY: the caller's arguments.
-    unsafe { real!(pselect: Real)(count, read, write, except, time, mask) }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64};
 use vtime::wire::{Call, access};
 
 use crate::real::system_call;
+pub use crate::streams::status;
 use crate::turn::{Turn, folder};
 
 /// Highest number of descriptors on the drive.
@@ -21,15 +22,6 @@ pub fn file_of(descriptor: c_int) -> Option<(u64, u64)> {
     let place = usize::try_from(descriptor).ok()?;
     let file = FILE.get(place)?.load(Relaxed);
     (file != 0).then(|| (file, u64::from(FLAGS[place].load(Relaxed))))
-}
-
-/// fstat(2) of an open file.
-pub fn status(descriptor: c_int) -> Option<libc::stat> {
-    // SAFETY: all zeros is a valid value of this struct.
-    let mut found: libc::stat = unsafe { std::mem::zeroed() };
-    let place = &raw mut found as i64;
-    let code = system_call(libc::SYS_fstat, [i64::from(descriptor), place, 0, 0, 0, 0]);
-    (code == 0).then_some(found)
 }
 
 /// The number of a file.

@@ -8,18 +8,27 @@ use vtime::wire::{Call, access};
 use crate::descriptors::{self, file_id, file_of, note_duplicate, note_opened, status};
 use crate::maps;
 use crate::real::{answer, kernel, real, same, system_call};
+use crate::sockets;
 use crate::turn::Turn;
 
+/// Flags that would make a file of the drive wait for this machine's disk.
+const REAL: c_int = libc::O_DIRECT | libc::O_SYNC | libc::O_DSYNC;
+
 unsafe fn open_at(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    let turn = Turn::enter_file();
-    let arguments = [i64::from(folder), path as i64, i64::from(flags), i64::from(mode), 0, 0];
-    let descriptor = answer(system_call(libc::SYS_openat, arguments)) as c_int;
-    if let Some(turn) = turn
-        && descriptor >= 0
-    {
-        note_opened(&turn, descriptor, flags);
+    let open = |flags: c_int| {
+        let arguments = [i64::from(folder), path as i64, i64::from(flags), i64::from(mode), 0, 0];
+        system_call(libc::SYS_openat, arguments)
+    };
+    let Some(turn) = Turn::enter_file() else { return answer(open(flags)) as c_int };
+    let mut descriptor = open(flags & !REAL);
+    if descriptor >= 0 {
+        note_opened(&turn, descriptor as c_int, flags);
+        if flags & REAL != 0 && file_of(descriptor as c_int).is_none() {
+            system_call(libc::SYS_close, [descriptor, 0, 0, 0, 0, 0]);
+            descriptor = open(flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC));
+        }
     }
-    descriptor
+    answer(descriptor) as c_int
 }
 
 /// Defines functions that open a file, relative to a directory or not; those without a mode are used by
@@ -58,8 +67,10 @@ pub unsafe extern "C" fn creat(path: *const c_char, mode: mode_t) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(descriptor: c_int) -> c_int {
     descriptors::closed(descriptor);
-    // SAFETY: the caller's argument.
-    unsafe { real!(close: unsafe extern "C" fn(c_int) -> c_int)(descriptor) }
+    sockets::close(descriptor, || {
+        // SAFETY: the caller's argument.
+        unsafe { real!(close: unsafe extern "C" fn(c_int) -> c_int)(descriptor) }
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -81,7 +92,7 @@ pub fn transfer(number: i64, arguments: [i64; 6], offset: Option<i64>, writes: b
     let found = file_of(descriptor);
     let Some(((file, flags), turn)) = found.and_then(|found| Some((found, Turn::enter_file()?)))
     else {
-        return elsewhere(number, arguments, writes);
+        return sockets::exchange(number, arguments, writes);
     };
     turn.tick();
     let mut done = system_call(number, arguments);
@@ -102,26 +113,6 @@ pub fn transfer(number: i64, arguments: [i64; 6], offset: Option<i64>, writes: b
         maps::unmap(&turn);
     }
     done as ssize_t
-}
-
-/// Transfers on files outside of the drive: a pipe may have to wait for another program.
-fn elsewhere(number: i64, arguments: [i64; 6], writes: bool) -> ssize_t {
-    let descriptor = arguments[0] as c_int;
-    let real = || system_call(number, arguments);
-    // 0: an eventfd or a timerfd.
-    let kinds = [libc::S_IFIFO, libc::S_IFSOCK, libc::S_IFCHR, 0];
-    let waits = || {
-        let kind = status(descriptor)?.st_mode & libc::S_IFMT;
-        let events = if writes { libc::POLLOUT } else { libc::POLLIN };
-        let mut asked = libc::pollfd { fd: descriptor, events, revents: 0 };
-        let poll = [(&raw mut asked) as i64, 1, 0, 0, 0, 0];
-        (kinds.contains(&kind) && system_call(libc::SYS_poll, poll) == 0).then_some(())
-    };
-    let done = match Turn::enter() {
-        Some(turn) if waits().is_some() => turn.outside(real),
-        _ => real(),
-    };
-    answer(done) as ssize_t
 }
 
 /// Defines a function that reads or writes: its name, its system call, whether it writes, its parameters, and

@@ -17,5 +17,7 @@ mod descriptors;
 mod files;
 mod maps;
 mod real;
+mod sockets;
+mod streams;
 mod threads;
 mod turn;

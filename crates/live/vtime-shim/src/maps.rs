@@ -115,6 +115,11 @@ fn measure() -> u64 {
     if least == u64::MAX { 0 } else { least }
 }
 
+/// Whether there is any mapping.
+pub fn is_any() -> bool {
+    REGIONS.iter().any(|map| map.file.load(Relaxed) != 0)
+}
+
 /// The mapping that contains an address.
 fn map_of(address: usize) -> Option<&'static Map> {
     REGIONS.iter().find(|map| {
@@ -192,6 +197,10 @@ pub fn touch(start: usize, length: usize) -> bool {
 /// Maps a file of the drive; ends the simulation if this kind of mapping is not simulated.
 fn map_file(turn: &Turn, (file, flags): (u64, u64), arguments: [i64; 6]) -> i64 {
     let [_, size, protection, kind, _, offset] = arguments;
+    if kind & i64::from(libc::MAP_SYNC) != 0 {
+        // Only persistent memory can be mapped so.
+        return -i64::from(libc::EOPNOTSUPP);
+    }
     let writes = protection & i64::from(libc::PROT_WRITE) != 0;
     let free = REGIONS.iter().find(|map| map.file.load(Relaxed) == 0);
     let (false, Some(map), true) =

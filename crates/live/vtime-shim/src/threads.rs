@@ -92,7 +92,7 @@ pub unsafe extern "C" fn pthread_create(
     if code == 0 {
         // SAFETY: set by the call.
         HANDLES[slot as usize].store(unsafe { *thread }, Relaxed);
-        turn.call(Call::Start, &[slot as u64]);
+        turn.call(Call::Start, &[slot as u64, 0]);
     } else {
         turn.call(Call::Cancel, &[slot as u64]);
         // SAFETY: no thread has taken ownership.

@@ -1,14 +1,15 @@
 //! This thread's place in the simulation: its slot, its CPU time, its calls.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int, c_short};
 use std::os::fd::FromRawFd as _;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU32};
 
-use vtime::wire::{self, Call, NEVER, SLOTS, Shared, Slot, Totals};
+use vtime::wire::{self, Call, NEVER, PROCESSES, SLOTS, Shared, Slot, Totals};
 
 use crate::real::{errno, set_errno, system_call};
+use crate::streams;
 
 /// Stretches of CPU time longer than this are checked against the thread's CPU clock, because it may have
 /// been preempted, ns.
@@ -255,6 +256,39 @@ impl Turn {
         self.call(Call::Block, &arguments) == 1
     }
 
+    /// Waits for files, each with events of poll(2); returns whether the deadline ended it.
+    pub fn wait_files(&self, files: &[(c_int, c_short)], deadline: Option<u64>) -> bool {
+        let mut arguments = [0; 2 + wire::KEYS];
+        arguments[0] = deadline.unwrap_or(NEVER);
+        arguments[1] = files.len() as u64;
+        for (place, (file, events)) in arguments[2..].iter_mut().zip(files) {
+            *place = u64::from(*file as u32) | (u64::from(*events as u16) << 32);
+        }
+        self.call(Call::WaitFiles, &arguments) == 1
+    }
+
+    /// Whether a thread waits for a file: for its data, or only for space to write.
+    pub fn is_file_awaited(&self, data: bool) -> bool {
+        let header = &self.shared.header;
+        let count = if data { &header.awaited_files } else { &header.awaited_space };
+        count.load(Relaxed) > 0
+    }
+
+    /// After something that may have made a file ready for another thread: with data, or only with space.
+    pub fn notify(&self, data: bool) {
+        if self.is_file_awaited(data) {
+            self.call(Call::Notify, &[]);
+        }
+    }
+
+    /// Runs a system call that does not wait; its CPU time is charged.
+    pub fn charged<T>(&self, call: impl FnOnce() -> T) -> T {
+        STATE.with(State::restart);
+        let result = call();
+        STATE.with(State::charge);
+        result
+    }
+
     /// Whether a thread may be waiting for a key.
     pub fn is_awaited(&self, key: u64) -> bool {
         self.shared.header.awaited[wire::hash(key)].load(Relaxed) > 0
@@ -330,6 +364,20 @@ pub fn begin(slot: &'static Slot) {
     });
 }
 
+/// The only thread of a new child process takes the slot of that number.
+pub fn begin_child(slot: i64) {
+    PROCESS.store(system_call(libc::SYS_getpid, [0; 6]) as u32, Relaxed);
+    STATE.with(|state| state.inside.set(0));
+    if let Some(slot) = self::slot(slot) {
+        begin(slot);
+    }
+}
+
+/// ID of this process.
+pub fn process() -> u32 {
+    PROCESS.load(Relaxed)
+}
+
 /// This thread or its process leaves the simulation for good.
 pub fn end(process: bool, key: u64) {
     let Some(turn) = Turn::enter() else { return };
@@ -360,27 +408,39 @@ extern "C" fn join() {
     FOLDER.store(unsafe { libc::getenv(c"CROSSPOINT_VTIME_DIR".as_ptr()) }, Relaxed);
     let process = system_call(libc::SYS_getpid, [0; 6]) as u32;
     PROCESS.store(process, Relaxed);
-    let first = shared.header.joined.swap(1, AcqRel) == 0;
+    shared.header.joined.store(1, Release);
     if is_real_time(shared) {
         SHARED.store(std::ptr::from_ref(shared).cast_mut(), Release);
         return;
     }
     // A program that called execve keeps its turn.
-    let kept = || {
-        let own =
-            |slot: &&Slot| slot.process.load(Relaxed) == process && slot.ended.load(Relaxed) == 0;
-        shared.slots[..SLOTS].iter().find(own)
-    };
-    if first {
-        SHARED.store(std::ptr::from_ref(shared).cast_mut(), Release);
-        begin(&shared.slots[0]);
-    } else if let Some(slot) = kept() {
+    let own = |slot: &&Slot| slot.process.load(Relaxed) == process && slot.ended.load(Relaxed) == 0;
+    if let Some(slot) = shared.slots[..SLOTS].iter().find(own) {
         SHARED.store(std::ptr::from_ref(shared).cast_mut(), Release);
         STATE.with(|state| {
             state.slot.set(Some(slot));
             state.got_turn();
         });
+    } else if let Some(slot) = admitted(shared) {
+        SHARED.store(std::ptr::from_ref(shared).cast_mut(), Release);
+        streams::note_standard();
+        slot.process.store(process, Relaxed);
+        slot.rejoin(&shared.header);
+        begin(slot);
     }
+}
+
+/// The slot that this program was started for, if no other has taken it.
+fn admitted(shared: &'static Shared) -> Option<&'static Slot> {
+    // SAFETY: single-threaded so far, and a string with a terminating 0.
+    let number = unsafe { libc::getenv(c"CROSSPOINT_VTIME_SLOT".as_ptr()) };
+    if number.is_null() {
+        return None;
+    }
+    // SAFETY: as above.
+    let number = unsafe { libc::atoi(number) };
+    let slot = shared.slots[..PROCESSES].get(usize::try_from(number).ok()?)?;
+    (slot.process.load(Acquire) == 0).then_some(slot)
 }
 
 /// The process ends by `exit`.

@@ -1,21 +1,24 @@
 //! The loop that owns the clock.
 //!
-//! Invariant: at most one thread of the program has the turn; while it has, nobody else touches the slots.
+//! Invariant: at most one thread of all programs has the turn; while it has, nobody else touches the slots.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::time::Duration;
+mod participants;
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::{Duration, Instant};
 
 use device::Device;
 use sim::scheduler::{Key, Next, Scheduler, TaskId, Times, Wait, Waker};
 use units::Nanos;
 
+use crate::awaited_files::AwaitedFiles;
 use crate::drive::Drive;
 use crate::error::VtimeError;
 use crate::file_access::{AccessStart, StepEnd};
 use crate::file_calls;
 use crate::host::{Ended, Host};
 use crate::process::Process;
-use crate::wire::{self, Call, NEVER, SLOTS, Shared, Totals};
+use crate::wire::{self, Call, NEVER, PROCESSES, SLOTS, Shared, Totals};
 
 /// CPU time of a buffered access without device requests, and of copying a KiB (assumed; 10 GB/s).
 const CACHED_ACCESS: Nanos = Nanos(400);
@@ -24,8 +27,6 @@ const COPY_KIB: Nanos = Nanos(100);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Polls without CPU time after which a thread counts as asleep.
 const LOOKS: u32 = 60;
-/// Polls after which a program must have joined.
-const JOIN_LOOKS: u32 = 400;
 
 /// A thread's state outside of the scheduler.
 #[derive(Debug, Default)]
@@ -35,6 +36,8 @@ struct Thread {
     /// CPU time that it still has to spend before it returns.
     owed: Nanos,
     blocked: bool,
+    /// Whether it waits for files.
+    polls: bool,
 }
 
 pub(crate) struct Coordinator<'h, D> {
@@ -47,46 +50,62 @@ pub(crate) struct Coordinator<'h, D> {
     turns: u64,
     /// The thread that made the last call, while it waits for its turn.
     last: Option<TaskId>,
-    /// Number of returns from outside that were handled, and number of threads that are outside.
+    /// Number of returns from outside that were handled, and the threads that are outside.
     returns: u32,
     outside: Vec<TaskId>,
+    /// Which of the first slots has had a process.
+    joined: [bool; PROCESSES],
+    /// Those that have joined and not ended, and one that has to join.
+    processes: Vec<Process>,
+    starting: Option<Process>,
+    began: Instant,
+    files: AwaitedFiles,
+    /// Real and virtual time from which on virtual time may not be ahead of real time.
+    held: Option<(Instant, Nanos)>,
     program: String,
-    process: Process,
 }
 
 impl<'h, D: Device> Coordinator<'h, D> {
-    /// The state before the first turn of the program's main thread.
+    /// The state before any program has joined. `starting` is the process of the first one if it has been
+    /// started.
     pub fn new(
         (host, drive): (&'h Host, Drive<D>),
         shared: &'static Shared,
-        (program, process): (String, Process),
+        (program, starting): (String, Option<Process>),
     ) -> Self {
         let mut scheduler = Scheduler::new(host.cores, host.costs);
-        scheduler.enter(None);
+        let threads = (0..PROCESSES).map(|_| Thread::default()).collect();
+        (0..PROCESSES).for_each(|_| _ = scheduler.reserve(None));
         Self {
             shared,
             scheduler,
             drive,
             host,
-            threads: vec![Thread::default()],
+            threads,
             steps: Vec::new(),
             turns: 0,
             last: None,
             returns: 0,
             outside: Vec::new(),
+            joined: [false; PROCESSES],
+            processes: Vec::new(),
+            starting,
+            began: Instant::now(),
+            files: AwaitedFiles::default(),
+            held: None,
             program,
-            process,
         }
     }
 
     /// The result, after `real` time.
     pub fn ended(&self, real: Duration) -> Ended {
+        let used = |number: &usize| self.shared.slots[*number].process.load(Relaxed) != 0;
         Ended {
             time: (0..self.threads.len())
                 .map(|number| self.scheduler.time_of(TaskId(number as u32)))
                 .fold(self.scheduler.now(), Nanos::max),
-            times: self.times(),
-            threads: self.threads.len(),
+            times: self.times(|_| true),
+            threads: (0..self.threads.len()).filter(used).count(),
             counts: self.scheduler.counts(),
             drive: self.drive.totals(),
             turns: self.turns,
@@ -95,77 +114,65 @@ impl<'h, D: Device> Coordinator<'h, D> {
     }
 
     pub fn kill(&self) {
-        self.process.kill();
+        self.processes.iter().chain(&self.starting).for_each(Process::kill);
     }
 
-    /// Runs the program to its end.
+    /// Runs the programs until the last has ended.
     pub fn run(&mut self) -> Result<(), VtimeError> {
         loop {
+            self.take_joined()?;
             if !self.outside.is_empty() {
                 self.take_returned();
             }
-            match self.scheduler.next(self.drive.next_event()) {
-                Next::Run { task, until } => {
-                    if !self.turn(task, until)? {
-                        return Ok(());
-                    }
-                }
+            let idle = self.scheduler.is_idle();
+            if idle && !self.files.is_empty() {
+                self.wake_by_files(None, Duration::ZERO);
+            }
+            let device = self.drive.next_event();
+            let limit = if self.scheduler.is_idle() { self.limit() } else { None };
+            let limit = limit.filter(|limit| device.is_none_or(|at| at > *limit));
+            match self.scheduler.next(limit.or(device)) {
+                Next::Run { task, until } => self.turn(task, until)?,
+                Next::Device(at) if limit == Some(at) => self.pause()?,
                 Next::Device(at) => self.device(at),
-                Next::Finished => return Ok(()),
-                Next::Stuck if !self.outside.is_empty() => {
-                    let seen = self.shared.header.returns.load(Acquire);
-                    if seen == self.returns {
-                        wire::wait(&self.shared.header.returns, seen, Some(POLL_INTERVAL));
-                        if self.process.has_ended()? {
-                            return Ok(());
-                        }
-                    }
-                }
-                Next::Stuck => {
+                Next::Stuck | Next::Finished if self.waits_for_others() => self.pause()?,
+                Next::Stuck | Next::Finished => {
                     return Err(VtimeError::Stuck { threads: self.threads.len() });
                 }
             }
-        }
-    }
-
-    /// Readmits threads that have returned from outside.
-    fn take_returned(&mut self) {
-        let seen = self.shared.header.returns.load(Acquire);
-        if seen == self.returns {
-            return;
-        }
-        self.returns = seen;
-        let (shared, scheduler) = (self.shared, &mut self.scheduler);
-        self.outside.retain(|task| {
-            let back = shared.slots[task.0 as usize].returned.swap(0, AcqRel) == 1;
-            if back {
-                scheduler.complete(*task, scheduler.now());
+            if self.is_over() || self.shared.header.stop.load(Relaxed) == 1 {
+                self.kill();
+                return Ok(());
             }
-            !back
-        });
+        }
     }
 
-    /// Whether the library is loaded in a process; without it a program never makes a call.
-    fn has_library(&self, process: u32) -> bool {
-        let process = if process == 0 { self.process.number } else { process };
-        let name = self.host.library.file_name().unwrap_or_default().to_string_lossy();
-        let maps = std::fs::read_to_string(format!("/proc/{process}/maps"));
-        maps.map_or(true, |maps| maps.contains(&*name))
+    /// The thread's wait for keys has ended.
+    fn forget_keys(&mut self, task: TaskId) {
+        for key in self.threads[task.0 as usize].keys.drain(..) {
+            self.shared.header.awaited[wire::hash(key)].fetch_sub(1, Relaxed);
+        }
     }
 
-    /// Sum over all threads.
-    fn times(&self) -> Times {
+    /// Sum over threads of the processes that `counts` accepts.
+    fn times(&self, counts: impl Fn(u32) -> bool) -> Times {
         let mut times = Times::default();
         for number in 0..self.threads.len() {
-            times.add(&self.scheduler.times(TaskId(number as u32)));
+            if counts(self.shared.slots[number].process.load(Relaxed)) {
+                times.add(&self.scheduler.times(TaskId(number as u32)));
+            }
         }
         times
     }
 
-    /// Counters of a thread, or of the program.
-    fn totals(&self, task: Option<TaskId>) -> Totals {
+    /// Counters of a thread, or of its process.
+    fn totals(&self, task: TaskId, thread: bool) -> Totals {
         let (drive, counts) = (self.drive.totals(), self.scheduler.counts());
-        let times = task.map_or_else(|| self.times(), |task| self.scheduler.times(task));
+        let own = self.shared.slots[task.0 as usize].process.load(Relaxed);
+        let times = match thread {
+            true => self.scheduler.times(task),
+            false => self.times(|process| process == own),
+        };
         let [reading, writing, flushing] = drive.times.map(Nanos::get);
         let waits = times.waits.iter();
         let parts: Vec<u64> = [&times.cpu, &times.run_queue, &times.wake_up]
@@ -175,6 +182,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
             .collect();
         Totals {
             cpu: times.cpu.get(),
+            cpu_of_others: self.times(|process| process != own).cpu.get(),
             waits: counts.waits,
             preemptions: counts.preemptions,
             reads: [drive.reads, drive.read_bytes, reading],
@@ -196,18 +204,17 @@ impl<'h, D: Device> Coordinator<'h, D> {
         self.steps = steps;
     }
 
-    /// Lets a thread run until its next call, and executes that. Returns false if the program ended.
-    fn turn(&mut self, task: TaskId, until: Nanos) -> Result<bool, VtimeError> {
-        let thread = &mut self.threads[task.0 as usize];
+    /// Lets a thread run until its next call, and executes that.
+    fn turn(&mut self, task: TaskId, until: Nanos) -> Result<(), VtimeError> {
         let slot = &self.shared.slots[task.0 as usize];
-        if std::mem::take(&mut thread.blocked) {
-            for key in thread.keys.drain(..) {
-                self.shared.header.awaited[wire::hash(key)].fetch_sub(1, Relaxed);
-            }
-            if self.scheduler.timed_out(task) {
-                thread.answer = 1;
-            }
+        if std::mem::take(&mut self.threads[task.0 as usize].blocked) {
+            self.forget_keys(task);
+            self.threads[task.0 as usize].answer = i64::from(self.scheduler.timed_out(task));
         }
+        if std::mem::take(&mut self.threads[task.0 as usize].polls) {
+            self.forget_files(task);
+        }
+        let thread = &mut self.threads[task.0 as usize];
         let owed = std::mem::take(&mut thread.owed);
         self.scheduler.charge(task, owed);
         slot.at.store(self.scheduler.time_of(task).get(), Relaxed);
@@ -219,13 +226,14 @@ impl<'h, D: Device> Coordinator<'h, D> {
         slot.give_turn(task.0, last);
         self.turns += 1;
         if !self.await_call(task)? {
-            return Ok(false);
+            self.end_process(slot.process.load(Relaxed));
+            return Ok(());
         }
         self.scheduler.charge(task, Nanos(slot.cpu.load(Relaxed)));
         self.handle_call(task)
     }
 
-    /// Waits until the thread that has the turn makes a call; returns `false` if the program ended instead.
+    /// Waits until the thread that has the turn makes a call; returns `false` if its process ended instead.
     fn await_call(&self, task: TaskId) -> Result<bool, VtimeError> {
         let slot = &self.shared.slots[task.0 as usize];
         let (mut looks, mut waited, mut cpu) = (0, 0, None);
@@ -233,17 +241,17 @@ impl<'h, D: Device> Coordinator<'h, D> {
             if slot.await_call(&self.shared.header, POLL_INTERVAL) {
                 return Ok(true);
             }
-            if self.process.has_ended()? {
-                if self.shared.header.joined.load(Acquire) == 0 {
-                    return Err(VtimeError::NotJoined { program: self.program.clone() });
-                }
-                return Ok(false);
+            if self.shared.header.stop.load(Relaxed) == 1 {
+                self.kill();
             }
             let (process, thread) = (slot.process.load(Relaxed), slot.thread.load(Relaxed));
+            let own = self.processes.iter().find(|one| one.number == process);
+            if own.map_or(Ok(true), Process::has_ended)? {
+                return Ok(false);
+            }
             waited += 1;
-            // A library of another version does not join.
-            let late = waited > JOIN_LOOKS && self.shared.header.joined.load(Acquire) == 0;
-            if late || waited % LOOKS == 0 && !self.has_library(process) {
+            // It may have executed another program.
+            if waited % LOOKS == 0 && !self.has_library(process) {
                 return Err(VtimeError::NotJoined { program: self.program.clone() });
             }
             let now = cpu_of(process, thread);
@@ -258,8 +266,8 @@ impl<'h, D: Device> Coordinator<'h, D> {
         }
     }
 
-    /// Carries out the call of a thread. Returns false if its process ends.
-    fn handle_call(&mut self, task: TaskId) -> Result<bool, VtimeError> {
+    /// Carries out the call of a thread.
+    fn handle_call(&mut self, task: TaskId) -> Result<(), VtimeError> {
         let slot = &self.shared.slots[task.0 as usize];
         let argument = |place: usize| slot.arguments[place].load(Relaxed);
         let call = Call::of(slot.call.load(Relaxed));
@@ -280,20 +288,22 @@ impl<'h, D: Device> Coordinator<'h, D> {
                 }
                 self.threads.push(Thread::default());
                 let TaskId(number) = self.scheduler.reserve(None);
+                let process = slot.process.load(Relaxed);
+                self.shared.slots[number as usize].process.store(process, Relaxed);
                 self.threads[task.0 as usize].answer = i64::from(number);
             }
-            Some(Call::Start) => self.scheduler.start(TaskId(argument(0) as u32)),
-            Some(Call::Cancel) => self.scheduler.cancel(TaskId(argument(0) as u32)),
-            Some(Call::Exit) => {
-                let process = argument(0) == 1;
-                slot.ended.store(1, Release);
-                let key = Key(argument(1));
-                self.scheduler.wake(task, key, usize::MAX, Waker::Futex);
-                self.scheduler.exit(task);
-                slot.give_turn(task.0, None);
-                self.last = None;
-                return Ok(!process);
+            Some(Call::Start) => {
+                let child = argument(1) as u32;
+                if child != 0 {
+                    self.shared.slots[argument(0) as usize].process.store(child, Relaxed);
+                    self.add_child(child, slot.process.load(Relaxed))?;
+                }
+                self.scheduler.start(TaskId(argument(0) as u32));
             }
+            Some(Call::Cancel) => self.scheduler.cancel(TaskId(argument(0) as u32)),
+            Some(Call::Exit) => self.exit(task),
+            Some(Call::WaitFiles) => self.wait_files(task)?,
+            Some(Call::Notify) => self.wake_by_files(Some(task), Duration::ZERO),
             Some(
                 call @ (Call::Access
                 | Call::Sync
@@ -308,7 +318,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
                 self.scheduler.block(task, &[], None, Wait::Network);
             }
             Some(Call::Totals) => {
-                let totals = self.totals((argument(0) == 1).then_some(task));
+                let totals = self.totals(task, argument(0) == 1);
                 for (place, value) in slot.arguments.iter().zip(totals.values()) {
                     place.store(value, Relaxed);
                 }
@@ -318,7 +328,22 @@ impl<'h, D: Device> Coordinator<'h, D> {
                 return Err(VtimeError::Uncovered { thread: task.0, call });
             }
         }
-        Ok(true)
+        Ok(())
+    }
+
+    /// A thread ends, or its process does.
+    fn exit(&mut self, task: TaskId) {
+        let slot = &self.shared.slots[task.0 as usize];
+        let key = Key(slot.arguments[1].load(Relaxed));
+        self.scheduler.wake(task, key, usize::MAX, Waker::Futex);
+        if slot.arguments[0].load(Relaxed) == 1 {
+            self.end_process(slot.process.load(Relaxed));
+        } else {
+            slot.ended.store(1, Release);
+            self.scheduler.exit(task);
+        }
+        slot.give_turn(task.0, None);
+        self.last = None;
     }
 
     /// Carries out a thread's call on a file.
@@ -395,7 +420,7 @@ impl<D> Drop for Coordinator<'_, D> {
     fn drop(&mut self) {
         // Its threads would sleep forever.
         if std::thread::panicking() {
-            self.process.kill();
+            self.processes.iter().chain(&self.starting).for_each(Process::kill);
         }
     }
 }

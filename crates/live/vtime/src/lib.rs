@@ -8,6 +8,7 @@
 //! Invariants: file contents are real and changed at once, only their time is simulated; a call that is not
 //! simulated ends the simulation with its name.
 
+mod awaited_files;
 mod coordinator;
 mod drive;
 mod error;

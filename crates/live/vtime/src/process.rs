@@ -1,17 +1,21 @@
-//! The process of a simulated program, held by a pidfd so that its ID cannot be reused.
+//! A process of a simulation, held by a pidfd so that its ID cannot be reused.
 
 use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open, pidfd_send_signal,
+};
 
 use crate::error::VtimeError;
 
-/// A child of this process.
+/// A process.
 #[derive(Debug)]
 pub struct Process {
     /// Process ID.
     pub number: u32,
+    /// Its parent, if that is in the simulation, otherwise 0.
+    pub(crate) parent: u32,
     handle: OwnedFd,
 }
 
@@ -25,7 +29,12 @@ impl Process {
         let opened = id.ok_or(rustix::io::Errno::SRCH);
         let opened = opened.and_then(|id| pidfd_open(id, PidfdFlags::empty()));
         let handle = opened.map_err(|error| VtimeError::io("watch the program")(error.into()))?;
-        Ok(Self { number, handle })
+        Ok(Self { number, parent: 0, handle })
+    }
+
+    /// The same, made by `parent`.
+    pub(crate) fn of(self, parent: u32) -> Self {
+        Self { parent, ..self }
     }
 
     /// Whether it has ended.
@@ -37,6 +46,15 @@ impl Process {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let ready = poll(&mut asked, Some(&now));
         Ok(ready.map_err(|error| VtimeError::io("watch the program")(error.into()))? > 0)
+    }
+
+    /// A duplicate of one of its descriptors.
+    ///
+    /// # Errors
+    /// It is closed, or this user may not trace the process.
+    pub(crate) fn file(&self, descriptor: i32) -> Result<OwnedFd, VtimeError> {
+        let found = pidfd_getfd(&self.handle, descriptor, PidfdGetfdFlags::empty());
+        found.map_err(|error| VtimeError::io("use a file of the program")(error.into()))
     }
 
     pub(crate) fn kill(&self) {

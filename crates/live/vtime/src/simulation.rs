@@ -1,12 +1,14 @@
-//! Set-up of a simulation: shared memory, program, CPUs.
+//! Set-up of a simulation: shared memory, programs, CPUs.
 //!
-//! Invariant: the program ends with its simulation, however that ends.
+//! Invariant: the programs end with their simulation, however that ends.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, SystemTime};
 
 use device::Device;
@@ -28,15 +30,19 @@ const SLACK: Nanos = Nanos(2_000);
 /// Polls for its turn before a thread sleeps: a few microseconds.
 const SPINS: u32 = 100;
 
-/// A simulation whose program has not been started yet.
+/// A simulation: programs are admitted, started by their owner, and run by [`run`](Self::run).
 #[derive(Debug)]
-pub struct Simulation<'h> {
-    host: &'h Host,
-    program: String,
-    /// Open until the program has mapped it.
-    _memory: File,
+pub struct Simulation {
+    host: Host,
+    program: OnceLock<String>,
+    /// Open until the programs have mapped it.
+    memory: File,
+    /// The preloaded library, for programs that cannot see its path.
+    library: File,
     shared: &'static Shared,
-    /// The coordinator's CPU, if it is not the program's, and the original affinity of the calling thread.
+    /// The programs' CPU, the coordinator's, if there is another, and the original affinity of the calling
+    /// thread.
+    cpu: usize,
     own: Option<usize>,
     cpus: rustix::thread::CpuSet,
 }
@@ -51,10 +57,10 @@ pub fn simulate<D: Device>(
     drive: Drive<D>,
     command: &mut Command,
 ) -> Result<(i32, Ended), VtimeError> {
-    let simulation = Simulation::prepare(host, command)?;
-    let program = simulation.program.clone();
+    let simulation = Simulation::new(host)?;
+    let program = simulation.admit(command);
     let mut child = command.spawn().map_err(VtimeError::io(format!("start {program}")))?;
-    let result = Process::open(child.id()).and_then(|process| simulation.run(drive, process));
+    let result = Process::open(child.id()).and_then(|process| simulation.run(drive, Some(process)));
     if result.is_err() {
         let _ = child.kill();
     }
@@ -66,48 +72,108 @@ pub fn simulate<D: Device>(
     }
 }
 
-impl<'h> Simulation<'h> {
-    /// Makes `command` a program of this simulation. It dies with the thread that starts it.
+impl Simulation {
+    /// A simulation of a host, without programs.
     ///
     /// # Errors
-    /// This process cannot share memory with it.
-    pub fn prepare(host: &'h Host, command: &mut Command) -> Result<Self, VtimeError> {
+    /// This process cannot share memory with others.
+    pub fn new(host: &Host) -> Result<Self, VtimeError> {
         let cpus = rustix::thread::sched_getaffinity(None).map_err(|error| pin(error.into()))?;
         let mut allowed = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| cpus.is_set(*cpu));
-        // The program gets one CPU and the coordinator another, if there is one.
-        let first = one_cpu(allowed.next().unwrap_or_default());
+        // The programs get one CPU and the coordinator another, if there is one.
+        let (cpu, own) = (allowed.next().unwrap_or_default(), allowed.next());
+        let library = File::open(&host.library);
+        let library = library.map_err(VtimeError::io("open the library of virtual time"))?;
         let (memory, shared) = share(host)?;
-        command.env("LD_PRELOAD", &host.library);
+        let program = OnceLock::new();
+        Ok(Self { host: host.clone(), program, memory, library, shared, cpu, own, cpus })
+    }
+
+    /// Makes `command` the main program, whose end is that of the simulation; returns its name. It dies with
+    /// the thread that starts it.
+    pub fn admit(&self, command: &mut Command) -> String {
+        command.env("LD_PRELOAD", &self.host.library);
         // An unlinked file, so that a killed simulation leaves nothing.
-        let place = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
+        let place = format!("/proc/{}/fd/{}", std::process::id(), self.memory.as_raw_fd());
         command.env(wire::PATH_VARIABLE, place);
-        command.env(wire::DIRECTORY_VARIABLE, &host.directory);
+        command.env(wire::DIRECTORY_VARIABLE, &self.host.directory);
+        let cpu = one_cpu(self.cpu);
         // SAFETY: two system calls; the program does not outlive its simulation.
         unsafe {
             command.pre_exec(move || {
-                rustix::thread::sched_setaffinity(None, &first)?;
+                rustix::thread::sched_setaffinity(None, &cpu)?;
                 Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
             });
         }
-        let program = command.get_program().to_string_lossy().into_owned();
-        Ok(Self { host, program, _memory: memory, shared, own: allowed.next(), cpus })
+        let slot = self.take_slot(command);
+        self.shared.header.main.store(slot + 1, Release);
+        let name = command.get_program().to_string_lossy().into_owned();
+        self.program.get_or_init(|| name.clone());
+        name
+    }
+
+    /// Makes `command` a server for the main program, which is admitted later; until then time does not run
+    /// ahead of real time. It may belong to another user; it sees the drive's files in `directory`.
+    pub fn admit_server(&self, command: &mut Command, directory: &Path) {
+        let (memory, library) = (self.memory.as_raw_fd(), self.library.as_raw_fd());
+        command.env("LD_PRELOAD", format!("/proc/self/fd/{library}"));
+        command.env(wire::PATH_VARIABLE, format!("/proc/self/fd/{memory}"));
+        command.env(wire::DIRECTORY_VARIABLE, directory);
+        let cpu = one_cpu(self.cpu);
+        // SAFETY: three system calls, on descriptors that are open until the program has started.
+        unsafe {
+            command.pre_exec(move || {
+                rustix::thread::sched_setaffinity(None, &cpu)?;
+                for number in [memory, library] {
+                    let file = std::os::fd::BorrowedFd::borrow_raw(number);
+                    rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty())?;
+                }
+                Ok(())
+            });
+        }
+        self.take_slot(command);
+    }
+
+    fn take_slot(&self, command: &mut Command) -> u32 {
+        let slot = self.shared.header.admitted.fetch_add(1, AcqRel);
+        assert!((slot as usize) < wire::PROCESSES, "invariant: few programs are admitted");
+        command.env(wire::SLOT_VARIABLE, slot.to_string());
+        slot
+    }
+
+    /// Whether a program with this process ID has joined.
+    #[must_use]
+    pub fn has_joined(&self, process: u32) -> bool {
+        let slots = &self.shared.slots[..wire::PROCESSES];
+        slots.iter().any(|slot| slot.process.load(Acquire) == process)
+    }
+
+    /// Ends the simulation, which kills its programs.
+    pub fn stop(&self) {
+        self.shared.header.stop.store(1, Release);
     }
 
     /// Simulates only the drive, in real time; called before the program starts.
     #[must_use]
-    pub fn in_real_time(self) -> RealTime<'h> {
+    pub fn in_real_time(self) -> RealTime {
         self.shared.header.real_time.store(1, Release);
         RealTime(self)
     }
 
-    /// Runs the started program until it has ended.
+    /// Runs the programs until all have ended. `starting` is the process of the main program if it has been
+    /// started.
     ///
     /// # Errors
-    /// If it uses something that is not simulated; it is killed then.
-    pub fn run<D: Device>(self, drive: Drive<D>, process: Process) -> Result<Ended, VtimeError> {
+    /// If one uses something that is not simulated; they are killed then.
+    pub fn run<D: Device>(
+        &self,
+        drive: Drive<D>,
+        starting: Option<Process>,
+    ) -> Result<Ended, VtimeError> {
         let began = std::time::Instant::now();
+        let program = self.program.get().cloned().unwrap_or_default();
         let mut coordinator =
-            Coordinator::new((self.host, drive), self.shared, (self.program, process));
+            Coordinator::new((&self.host, drive), self.shared, (program, starting));
         let result = self.own.map_or(Ok(()), |own| {
             bind(&one_cpu(own))?;
             self.shared.header.spins.store(SPINS, Relaxed);
@@ -115,7 +181,7 @@ impl<'h> Simulation<'h> {
         });
         let result = result.and_then(|()| coordinator.run());
         if result.is_err() {
-            // It may be asleep in the simulation and cannot end by itself.
+            // They may be asleep in the simulation and cannot end by themselves.
             coordinator.kill();
         }
         let _ = bind(&self.cpus);
@@ -126,9 +192,9 @@ impl<'h> Simulation<'h> {
 
 /// A program on the real CPUs, of which only the drive is simulated.
 #[derive(Debug)]
-pub struct RealTime<'h>(Simulation<'h>);
+pub struct RealTime(Simulation);
 
-impl RealTime<'_> {
+impl RealTime {
     /// Serves the drive until the started program has ended; returns its counters.
     ///
     /// # Errors
@@ -139,6 +205,7 @@ impl RealTime<'_> {
         process: &Process,
     ) -> Result<DriveTotals, VtimeError> {
         let Self(Simulation { shared, own, cpus, program, .. }) = self;
+        let program = program.into_inner().unwrap_or_default();
         let missing = || pin(std::io::Error::other("the drive needs a CPU of its own"));
         let result = own.ok_or_else(missing).and_then(|own| bind(&one_cpu(own))).and_then(|()| {
             shared.header.spins.store(SPINS, Relaxed);

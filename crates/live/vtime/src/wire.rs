@@ -7,11 +7,13 @@
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Value of [`Header::magic`]: the version of this layout.
-pub const MAGIC: u64 = 0x6372_6f73_7370_0003;
+pub const MAGIC: u64 = 0x6372_6f73_7370_0004;
 /// Maximum number of threads in a simulation, including ended ones.
 pub const SLOTS: usize = 4096;
-/// Maximum number of keys that a thread waits for at once.
-pub const KEYS: usize = 16;
+/// Maximum number of keys, or of files, that a thread waits for at once.
+pub const KEYS: usize = 20;
+/// Slots of the main threads of processes that were admitted from outside.
+pub const PROCESSES: usize = 8;
 /// Maximum number of evicted mapped pages reported per access.
 pub const EVICTED: usize = 9;
 /// Entries of [`Header::awaited`].
@@ -20,6 +22,8 @@ pub const HASHES: usize = 4096;
 pub const PATH_VARIABLE: &str = "CROSSPOINT_VTIME";
 /// Environment variable with the directory whose files are on the modelled drive.
 pub const DIRECTORY_VARIABLE: &str = "CROSSPOINT_VTIME_DIR";
+/// Environment variable with the number of the slot for the program's main thread.
+pub const SLOT_VARIABLE: &str = "CROSSPOINT_VTIME_SLOT";
 /// No deadline, no event.
 pub const NEVER: u64 = u64::MAX;
 
@@ -37,7 +41,8 @@ pub enum Call {
     Wake,
     /// Allocates a slot for a new thread. Returns its number.
     Spawn,
-    /// The new thread exists and is ready. Argument: its number.
+    /// The new thread exists and is ready. Arguments: its number, its process if that is a new one,
+    /// otherwise 0.
     Start,
     /// Takes back the last `Spawn`: the thread could not be created. Argument: its number.
     Cancel,
@@ -58,7 +63,14 @@ pub enum Call {
     Evicted,
     /// The thread waits outside of the simulation, without the turn, until it says that it has returned.
     Leave,
-    /// Fills its arguments with [`Totals`]: of the thread if the first argument is 1, otherwise of all.
+    /// Waits until a file is ready. Arguments: a deadline, the number of files, at most [`KEYS`], and for
+    /// each its descriptor with the events of poll(2) in the upper half. Returns 1 if the deadline ended
+    /// it.
+    WaitFiles,
+    /// A file that others wait for may be ready.
+    Notify,
+    /// Fills its arguments with [`Totals`]: of the thread if the first argument is 1, otherwise of its
+    /// process.
     Totals,
     /// Something that is not simulated was called. Arguments: its name, encoded by [`name_to_arguments`]. The
     /// last call, see [`Call::of`].
@@ -99,6 +111,8 @@ pub fn name_of_arguments(words: impl Iterator<Item = u64>) -> String {
 pub struct Totals {
     /// CPU time, ns.
     pub cpu: u64,
+    /// CPU time of the other processes, ns.
+    pub cpu_of_others: u64,
     /// Waits: voluntary context switches.
     pub waits: u64,
     /// Involuntary context switches.
@@ -109,14 +123,14 @@ pub struct Totals {
     pub writes: [u64; 3],
     /// Flushes, and the sum of their times in ns.
     pub flushes: [u64; 2],
-    /// Where the time of the thread, or of all threads, went, ns: CPU, run queue, wake-up, and the waits in
-    /// the order of `sim::scheduler::Wait`.
+    /// Where the time of the thread, or of the process's threads, went, ns: CPU, run queue, wake-up, and the
+    /// waits in the order of `sim::scheduler::Wait`.
     pub times: [u64; 9],
 }
 
 impl Totals {
     /// Number of values.
-    pub const VALUES: usize = 20;
+    pub const VALUES: usize = 21;
 
     /// The values as arguments of a call.
     #[must_use]
@@ -171,8 +185,18 @@ pub struct Header {
     pub slack: AtomicU64,
     /// Nanoseconds per tick of the time-stamp counter, times 2^32.
     pub tick: AtomicU64,
-    /// Set once the program's main thread has taken the first slot.
+    /// Set once a program has loaded the library.
     pub joined: AtomicU32,
+    /// Number of processes with a slot; they may not have started yet.
+    pub admitted: AtomicU32,
+    /// One more than the slot of the process whose end is that of the simulation; 0 until it is admitted.
+    pub main: AtomicU32,
+    /// Ends the simulation.
+    pub stop: AtomicU32,
+    /// Number of files that threads wait for; with none, nobody has to be notified.
+    pub awaited_files: AtomicU32,
+    /// Number of files among them that threads wait to write to.
+    pub awaited_space: AtomicU32,
     /// Number of returns from outside so far.
     pub returns: AtomicU32,
     /// 1 if only the drive is simulated: threads run on real CPUs, with the real clock and real locks.
@@ -231,6 +255,12 @@ pub struct Shared {
 #[must_use]
 pub fn hash(key: u64) -> usize {
     (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 52) as usize
+}
+
+/// The key of a process that waits for its children.
+#[must_use]
+pub fn child_key(parent: u32) -> u64 {
+    u64::MAX ^ (u64::from(parent) << 16)
 }
 
 impl Shared {

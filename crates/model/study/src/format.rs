@@ -119,11 +119,11 @@ pub struct Stack {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<IoLimit>,
     /// For a device model: attach it as a live disk of `size` (1GiB by default) and run on that, in real
-    /// time; figures are `emulated`. By default, block experiments are `predicted`, and LMDB, SQLite and
-    /// RocksDB run in virtual time, which needs no privileges and is `emulated`, too. An attached model keeps
-    /// written data in memory; databases need a `file_system`, created on a loop device over it (root).
-    /// Attaching a drive that is faster than this machine's FUSE path fails unless it is time-scaled
-    /// (`scale`); its trials then fail, and the others continue.
+    /// time; figures are `emulated`. By default, block experiments are `predicted`, and
+    /// databases run in virtual time, which needs no privileges and is `emulated`, too. An attached model
+    /// keeps written data in memory; databases need a `file_system`, created on a loop device over it
+    /// (root). Attaching a drive that is faster than this machine's FUSE path fails unless it is
+    /// time-scaled (`scale`); its trials then fail, and the others continue.
     #[serde(default)]
     pub attach: bool,
     /// For an attached model: multiplies every time of the device, 1 to 1000. Needed for a drive that is

@@ -42,15 +42,21 @@ pub(crate) fn unsupported(
         },
         DeviceName::Model(_) => {
             let runs = |one: &&Descriptor| one.virtual_time != VirtualTime::No;
-            let mut jobs = key_value().peekable();
-            let known = |name| engines.find(name, Operations::KeyValue);
-            if jobs.peek().is_some()
-                && jobs.all(|job| known(&job.engine).is_none_or(|one| runs(&one)))
+            let known =
+                |name, operations| engines.find(name, operations).is_none_or(|one| runs(&one));
+            let sql = || experiment.job.of(Job::sql);
+            if sql().any(|job| job.race || job.dsn.is_some()) {
+                return Some("races and servers of others do not run in virtual time".into());
+            }
+            if key_value().all(|job| known(&job.engine, Operations::KeyValue))
+                && sql().all(|job| known(&job.engine, Operations::Sql))
             {
                 return None;
             }
-            let names: Vec<&str> =
-                engines.with(Operations::KeyValue).filter(runs).map(|one| one.name).collect();
+            let kinds = [Operations::KeyValue, Operations::Sql];
+            let names = kinds.into_iter().flat_map(|kind| engines.with(kind)).filter(runs);
+            let mut names: Vec<&str> = names.map(|one| one.name).collect();
+            names.dedup();
             Some(format!(
                 "on a device model, virtual time runs {} only; other databases need attach = true",
                 names.join(", ")

@@ -287,7 +287,7 @@ fn studies_are_listed_with_their_question_time_and_needs() {
     assert!(said.contains("quickstart: What would my database do on that storage?"), "{said}");
     let live = said.split("live-mariadb: ").nth(1).and_then(|rest| rest.lines().nth(1));
     let live = live.expect("its second line");
-    assert!(live.contains("measured, emulated; needs root, MariaDB"), "{live}");
+    assert!(live.contains("measured, emulated; needs MariaDB"), "{live}");
     let output = scratch.run("studies --json");
     let document = document(&output);
     let studies = document["studies"].as_array().expect("studies");

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::support::servers::{figures, lacks_a_server};
 use crate::support::{Scratch, expect, has, has_rocksdb, is_root, sh, skip, stderr, stdout};
 
 /// Debian's own: that of a version manager would be a shell script.
@@ -113,7 +114,6 @@ fn what_is_not_simulated_is_named() {
     let scratch = Scratch::new();
     let on = "--on model:intel-p4800x";
     let refused = [
-        ("import os; os.fork()", "fork"),
         ("import os; os.system('true')", "system"),
         ("import os; os.posix_spawn('/bin/true', ['true'], {})", "posix_spawn"),
         (
@@ -146,6 +146,75 @@ fn what_is_not_simulated_is_named() {
         let output = command.output().expect("it starts");
         expect(&output, 5);
         assert!(stderr(&output).contains("statically linked"), "{}", stderr(&output));
+    }
+}
+
+/// Processes that talk to each other share the clock: otherwise a client would see the server's time wrong.
+#[test]
+fn processes_and_sockets_share_one_clock() {
+    if is_missing() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let script = "import os, select, socket, time\n\
+        a, b = socket.socketpair()\n\
+        begin = time.monotonic()\n\
+        child = os.fork()\n\
+        if child == 0:\n    a.close(); time.sleep(5); b.sendall(b'x' * 3_000_000); os._exit(3)\n\
+        b.close()\n\
+        none = select.select([a], [], [], 2)[0]; waited = time.monotonic() - begin\n\
+        got = 0\n\
+        while part := a.recv(65536): got += len(part)\n\
+        took = time.monotonic() - begin\n\
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\n\
+        lost = os.fork()\n\
+        if lost == 0: os.kill(os.getpid(), 9)\n\
+        killed = os.waitstatus_to_exitcode(os.wait()[1])\n\
+        print(none, round(waited, 3), got, int(took), code, killed)";
+    let output = exec(&scratch, "--on model:intel-p4800x --cores 2", script);
+    expect(&output, 0);
+    assert_eq!(stdout(&output).trim(), "[] 2.0 3000000 5 3 -9", "{}", stderr(&output));
+    let mut command = scratch.crosspoint();
+    let pipes = "head -c 3000000 /dev/zero | wc -c; (sleep 3; echo late) | cat; sleep 100 &";
+    command.args(["exec", "--on", "intel-p4800x", "--", "sh", "-c", pipes]);
+    let output = command.output().expect("it starts");
+    expect(&output, 0);
+    assert_eq!(stdout(&output), "3000000\nlate\n", "{}", stderr(&output));
+}
+
+/// A server and its clients on a model, loaded once: each transaction must reach the drive once.
+#[test]
+fn a_server_and_its_clients_run_on_a_model() {
+    if is_missing() || lacks_a_server("a server in virtual time") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let text = "schema = 2\nname = \"server\"\n[[stack]]\nname = \"gp3\"\ndevice = \"model:aws-gp3\"\n\
+        [[stack]]\nname = \"optane\"\ndevice = \"model:intel-p4800x\"\ncores = 4\n\
+        [[experiment]]\nname = \"commits\"\nwarm_up = \"0s\"\nduration = \"60s\"\n\
+        interval = \"100ms\"\n[experiment.job]\nengine = [\"mysql\", \"sqlite\"]\n\
+        workload = \"update_non_index\"\nrecords = 2000\ntables = 1\nclients = 1\n\
+        durability = \"device\"\noperations = 200\n";
+    std::fs::write(scratch.path().join("server.toml"), text).expect("written");
+    let output = scratch.run("run server.toml --out run");
+    expect(&output, 0);
+    for folder in std::fs::read_dir(scratch.path().join("run/trials")).expect("trials").flatten() {
+        let text = std::fs::read_to_string(folder.path().join("trial.json")).expect("a trial");
+        let trial: Value = serde_json::from_str(&text).expect("JSON");
+        let flushes = trial["served"]["flushes"]["requests"].as_u64().expect("a count");
+        assert!((200..=215).contains(&flushes), "{flushes}: {text}");
+    }
+    let figures = figures(&scratch);
+    // A write of the volume takes 450 us, one of the Optane drive 10.
+    for engine in ["mysql", "sqlite"] {
+        let [slow, fast] = ["gp3", "optane"].map(|drive| {
+            let is = |one: &&Value| {
+                one["metric"] == "tx_rate" && one["engine"] == engine && one["stack"] == drive
+            };
+            let found = figures.iter().find(is).unwrap_or_else(|| panic!("{engine} {drive}"));
+            found["value"].as_f64().expect("a number")
+        });
+        assert!((250.0..2_200.0).contains(&slow) && fast > slow * 2.0, "{engine}: {slow} {fast}");
     }
 }
 

@@ -123,6 +123,14 @@ impl Home {
         self.place.join(name)
     }
 
+    /// Its directory, as seen by the server.
+    pub(crate) fn seen_place(&self) -> PathBuf {
+        match &self.jail {
+            Some(jail) => PathBuf::from(&*jail.place.to_string_lossy()),
+            None => self.place.clone(),
+        }
+    }
+
     /// Path of one of its files, as seen by the server.
     pub(crate) fn seen(&self, name: &str) -> String {
         match &self.jail {

@@ -71,8 +71,7 @@ fn start(
     let listen = Listen::parse(&job.listen).map_err(correct)?;
     let home = Home::open(&binary, private.place)?;
     let all = arguments(&binary, job, &home, private.pool);
-    let with = (hosting.journal, private.limits);
-    let server = Server::start(&binary, with, (&home, private.log), (&listen, &all), hosting.stop)?;
+    let server = Server::start(&binary, hosting, (&home, private), (&listen, &all))?;
     server.make_database(DATABASE)?;
     let place = Place::Server { target: server.target(Some(DATABASE)), flavour: binary.flavour };
     Ok((place, Box::new(server)))

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use engine::{Address, EngineError, Flavour};
 use serde::Deserialize;
-use study::{Descriptor, Durability, Memory, Operations, OptionKind, Options, SqlJob};
+use study::{Descriptor, Durability, Memory, Operations, OptionKind, Options, SqlJob, VirtualTime};
 use units::Bytes;
 
 use crate::binary::Binary;
@@ -50,6 +50,7 @@ pub(crate) static MYSQL: Descriptor = Descriptor {
         "workload = \"read_write\"\nrecords = 1\ntables = 4\nclients = 4\ndurability = \"device\"\n\
          options = { buffer_pool = \"8MiB\", redo_log = \"8MiB\" }\n",
     ),
+    virtual_time: VirtualTime::AnyDirectory,
     ..Descriptor::new("mysql", "MySQL", Operations::Sql)
 };
 

@@ -8,15 +8,15 @@ use std::fs::{self, File};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use engine::{Address, EngineError, Flavour, Secret, Target};
+use engine::{Address, EngineError, Flavour, Hosting, PrivateServer, Secret, Target};
 use mysql::prelude::Queryable;
 use rustix::process::{Pid, Signal, kill_process};
-use stack::{Journal, Limits, random_hex};
+use stack::random_hex;
 
 use crate::binary::{Binary, bare_environment};
 use crate::home::{FILES, Home, TEMPORARY};
@@ -56,19 +56,19 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the server with `arguments` (of [`crate::arguments`]) in `home`, in `limits` from its first
-    /// instruction, and waits until it answers. The arguments added here come last, so that no setting
-    /// overrides them.
+    /// Starts the server with `arguments` (of [`crate::arguments`]) in `home`, in its limits or its
+    /// simulation from its first instruction, and waits until it answers. The arguments added here come
+    /// last, so that no setting overrides them.
     ///
     /// # Errors
     /// If its address is taken, or it does not start; with the last lines of its log.
     pub fn start(
         binary: &Binary,
-        (journal, limits): (&Journal, &Limits),
-        (home, log): (&Home, &Path),
+        Hosting { journal, stop }: Hosting<'_>,
+        (home, private): (&Home, PrivateServer<'_>),
         (listen, arguments): (&Listen, &[String]),
-        stop: &AtomicBool,
     ) -> Result<Self, EngineError> {
+        let log = private.log;
         listen.check_free()?;
         let password = Secret::new(random_hex(32));
         home.write(ACCOUNTS, &accounts(binary.flavour, &password))?;
@@ -86,7 +86,12 @@ impl Server {
         journal.mark().put_on(&mut command);
         // Its own process group: a terminal interrupt goes to the program, which then stops it.
         command.process_group(0).stdin(Stdio::null()).stdout(output).stderr(file);
-        let doors = limits.doors().map_err(|error| refused(error.to_string(), DOCTOR))?;
+        if let Some(simulation) = private.simulation {
+            // Its requests would bypass the simulation.
+            command.arg("--innodb-use-native-aio=OFF");
+            simulation.admit_server(&mut command, &home.seen_place());
+        }
+        let doors = private.limits.doors().map_err(|error| refused(error.to_string(), DOCTOR))?;
         home.confine(&mut command, doors);
         let child = command.spawn();
         let child = child
@@ -95,7 +100,13 @@ impl Server {
         let mut server = Self { child, address, password, log: log.to_owned(), stopped: false };
         let up = server.wait_until_up(stop);
         let _ = fs::remove_file(home.path(ACCOUNTS));
-        up.map(|()| server)
+        up?;
+        let process = server.process();
+        if private.simulation.is_some_and(|simulation| !simulation.has_joined(process)) {
+            let reason = "the server did not load the library of virtual time".to_owned();
+            return Err(refused(reason, "use a dynamically linked server"));
+        }
+        Ok(server)
     }
 
     fn wait_until_up(&mut self, stop: &AtomicBool) -> Result<(), EngineError> {

@@ -166,6 +166,12 @@ impl Scheduler {
         self.task(task).timed_out
     }
 
+    /// Whether no thread has a core.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.idle.len() == self.cores.len()
+    }
+
     /// Whether a thread waits for `key`.
     #[must_use]
     pub fn is_awaited(&self, key: Key) -> bool {
@@ -269,6 +275,19 @@ impl Scheduler {
         self.task_mut(id).state = State::Ended;
         self.alive -= 1;
         self.leave(id, mean);
+    }
+
+    /// Ends a thread whatever it does, because its process has ended.
+    pub fn remove(&mut self, id: TaskId) {
+        match self.task(id).state {
+            State::Ended => return,
+            State::Running => return self.exit(id),
+            State::Ready => self.dequeue(id),
+            // Its timers and keys are stale from now on.
+            State::Blocked(_) => self.task_mut(id).wait = 0,
+        }
+        self.task_mut(id).state = State::Ended;
+        self.alive -= 1;
     }
 
     /// Wakes up to `most` waiters of `key` in arrival order; returns their number. `waker` is the running

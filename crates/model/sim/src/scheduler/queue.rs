@@ -103,7 +103,7 @@ impl Scheduler {
         self.oldest.insert((at, id));
     }
 
-    fn dequeue(&mut self, id: TaskId) {
+    pub(super) fn dequeue(&mut self, id: TaskId) {
         let task = self.task(id);
         let (core, deadline, run_time, at) = (task.core, task.deadline, task.run_time, task.at);
         let queue = &mut self.cores[core].queue;

@@ -155,7 +155,7 @@ proptest! {
     fn invariants_hold(
         cores in 1..5usize,
         threads in 1..12u32,
-        steps in proptest::collection::vec((0..6u8, 0..40_000u64, 0..4u64), 1..400),
+        steps in proptest::collection::vec((0..7u8, 0..40_000u64, 0..4u64), 1..400),
     ) {
         let mut scheduler = Scheduler::new(cores, SchedulerCosts::VM_2026);
         for number in 0..threads {
@@ -187,6 +187,13 @@ proptest! {
                             scheduler.block(task, &[], None, Wait::Flush);
                         }
                         4 => {}
+                        6 => {
+                            let other = TaskId(key as u32 % threads);
+                            if other != task && scheduler.task(other).state != State::Ended {
+                                scheduler.remove(other);
+                                ended += 1;
+                            }
+                        }
                         _ => {
                             let state = scheduler.task(task);
                             prop_assert_eq!(state.times.total(), state.at.since(state.began));

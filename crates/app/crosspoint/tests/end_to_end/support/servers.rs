@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use engine::{Hosting, PrivateServer};
 use engine_mysql::{Binary, Home, Listen, Reach, Server, arguments, initialise};
 use mysql::prelude::Queryable;
 use serde_json::Value;
@@ -111,13 +112,11 @@ impl Theirs {
         let all = arguments(&binary, &job, &home, units::Bytes::mib(32));
         let log = dir.path().join("theirs.log");
         let with = (&Listen::Own, all.as_slice());
-        let server = Server::start(
-            &binary,
-            (journal, &stack::Limits::default()),
-            (&home, &log),
-            with,
-            &never,
-        );
+        let limits = &stack::Limits::default();
+        let pool = units::Bytes::mib(32);
+        let private = PrivateServer { place: &place, log: &log, pool, limits, simulation: None };
+        let server =
+            Server::start(&binary, Hosting { journal, stop: &never }, (&home, private), with);
         let server = server.expect("it starts");
         let mut conn = server.target(None).connect().expect("a connection");
         for statement in [

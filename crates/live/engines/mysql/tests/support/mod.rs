@@ -5,8 +5,8 @@
 use std::sync::atomic::AtomicBool;
 
 use crosspoint_engine_mysql::{Binary, Home, Listen, Mysql, Reach, Server, arguments, initialise};
-use engine::TrialSpec;
 use engine::sql::{SqlSpec, measure};
+use engine::{Hosting, PrivateServer, TrialSpec};
 use mysql::prelude::Queryable;
 use observe::Control;
 use stack::{Journal, WorkArea};
@@ -74,13 +74,11 @@ impl Private {
         arguments.extend_from_slice(more);
         let log = dir.path().join("server.log");
         let with = (&Listen::Own, arguments.as_slice());
-        let server = Server::start(
-            &binary,
-            (journal, &stack::Limits::default()),
-            (&home, &log),
-            with,
-            &never,
-        );
+        let limits = &stack::Limits::default();
+        let pool = Bytes::mib(64);
+        let private = PrivateServer { place: &place, log: &log, pool, limits, simulation: None };
+        let server =
+            Server::start(&binary, Hosting { journal, stop: &never }, (&home, private), with);
         let server = server.expect("it starts");
         let mut conn = server.target(None).connect().expect("a connection");
         conn.query_drop("CREATE DATABASE sbtest").expect("a database");
