@@ -392,6 +392,12 @@ impl<'a> Targets<'a> {
         self.area_in(Path::new(MEMORY), &format!("{}-memory", stack.name))
     }
 
+    /// An empty directory for a copy of the tables of a simulated drive.
+    pub fn copy_place(&mut self, stack: &Stack) -> Result<PathBuf, RunnerError> {
+        let directory = self.directory(stack);
+        self.area_in(&directory, "copy")
+    }
+
     /// An empty directory for a database, in a work area of that name.
     fn area_in(&mut self, directory: &Path, name: &str) -> Result<PathBuf, RunnerError> {
         let key = directory.join(name).display().to_string();

@@ -73,6 +73,8 @@ fn stretched_load(study: &Study, trial: &Trial) -> f64 {
 pub(crate) fn file_space(stack: &Stack, jobs: &[&Job]) -> Bytes {
     let databases = jobs.iter().filter_map(|job| match job {
         Job::Kv(job) => Some(database_bytes(job)),
+        // Each trial on a simulated drive has a copy of the tables.
+        Job::Sql(job) if stack.is_virtual() => Some(server_bytes(job).saturating_mul(2)),
         Job::Sql(job) => Some(server_bytes(job)),
         Job::Block(_) | Job::Act(_) => None,
     });

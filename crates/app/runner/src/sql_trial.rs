@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use engine::{EngineError, Hosting, Place, PrivateServer};
@@ -137,7 +138,10 @@ impl SqlExecutor<'_, '_> {
         let fresh = there.is_none();
         let loaded = match there {
             Some(loaded) => {
-                notes.push("reuses tables of an earlier trial; server restarted".to_owned());
+                notes.push(match one.stack.is_virtual() {
+                    true => "on a copy of the tables that an earlier trial loaded".to_owned(),
+                    false => "reuses tables of an earlier trial; server restarted".to_owned(),
+                });
                 loaded
             }
             None => match self.load(one, watcher)? {
@@ -171,10 +175,13 @@ impl SqlExecutor<'_, '_> {
         }
         let log = self.server_log(one);
         let limits = self.limits(one)?;
-        let mut simulated = self.simulate(one, &loaded.place, &mut notes)?;
+        let place = match one.stack.is_virtual() {
+            true => self.copy(one, &loaded.place)?,
+            false => loaded.place,
+        };
+        let mut simulated = self.simulate(one, &place, &mut notes)?;
         let simulation = simulated.as_ref().map(Background::simulation);
-        let private =
-            PrivateServer { place: &loaded.place, log: &log, pool, limits: &limits, simulation };
+        let private = PrivateServer { place: &place, log: &log, pool, limits: &limits, simulation };
         let started = servers::start(job, private, hosting(one));
         let running = match started {
             Ok(running) => running,
@@ -187,9 +194,23 @@ impl SqlExecutor<'_, '_> {
         };
         // Tables are loaded in real time, on this machine's drive.
         let load = (fresh && simulated.is_none()).then(|| loaded.load.clone());
-        let place = Some(loaded.place);
+        let place = Some(place);
         let prepared = Prepared { running, limits, place, load, simulated, notes };
         Ok(Readiness::Ready(Box::new(prepared)))
+    }
+
+    /// A copy of the tables of all simulated drives: an update that an earlier trial has made would change
+    /// nothing.
+    fn copy(&mut self, one: SqlTrial<'_>, tables: &Path) -> Result<PathBuf, RunnerError> {
+        let place = self.bench.targets.copy_place(one.stack)?;
+        let mut command = Command::new("cp");
+        command.args(["-a", "--reflink=auto"]).arg(tables.join(".")).arg(&place);
+        let copied = command.status().map_err(stack::StackError::io("start", Path::new("cp")))?;
+        if copied.success() {
+            return Ok(place);
+        }
+        let reason = "the tables could not be copied".to_owned();
+        Err(RunnerError::environment(&one.stack.name, reason, "check the free space"))
     }
 
     /// Starts the simulation of a trial on a modelled drive, for files in `place`.

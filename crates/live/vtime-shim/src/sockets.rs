@@ -17,6 +17,7 @@ use crate::streams::{self, status};
 use crate::turn::{Turn, Wait};
 
 const AGAIN: i64 = -(libc::EAGAIN as i64);
+const UNSUPPORTED: i64 = -(libc::EOPNOTSUPP as i64);
 const READS: c_short = libc::POLLIN;
 const WRITES: c_short = libc::POLLOUT;
 
@@ -75,6 +76,7 @@ pub fn exchange(number: i64, arguments: [i64; 6], writes: bool) -> ssize_t {
             let [file, data, size, ..] = arguments;
             send_all(&turn, [file, data, size, 0, 0, 0])
         }
+        Kind::Pipe if number == libc::SYS_write => write_all(&turn, arguments, real),
         Kind::Socket | Kind::Pipe => {
             wait_until_ready(&turn, descriptor, events);
             let done = turn.charged(real);
@@ -93,19 +95,42 @@ fn waits(descriptor: i64, flags: i64) -> bool {
 /// sendto(2) of all data.
 fn send_all(turn: &Turn, arguments: [i64; 6]) -> i64 {
     let [file, data, size, flags, address, length] = arguments;
+    let now = flags | i64::from(libc::MSG_DONTWAIT);
+    sent_all(turn, (file, size), waits(file, flags), |sent| {
+        let rest = [file, data + sent, size - sent, now, address, length];
+        system_call(libc::SYS_sendto, rest)
+    })
+}
+
+/// write(2) of all data to a pipe.
+fn write_all(turn: &Turn, arguments: [i64; 6], real: impl Fn() -> i64) -> i64 {
+    let [file, data, size, ..] = arguments;
+    sent_all(turn, (file, size), waits(file, 0), |sent| {
+        let rest =
+            libc::iovec { iov_base: (data + sent) as *mut c_void, iov_len: (size - sent) as usize };
+        // At the file's own offset.
+        let (parts, here) = ((&raw const rest) as i64, -1);
+        let now = i64::from(libc::RWF_NOWAIT);
+        match system_call(libc::SYS_pwritev2, [file, parts, 1, here, here, now]) {
+            UNSUPPORTED => real(),
+            done => done,
+        }
+    })
+}
+
+/// Repeats a call that does not block, given how much it has sent, until all is sent.
+fn sent_all(turn: &Turn, (file, size): (i64, i64), waits: bool, call: impl Fn(i64) -> i64) -> i64 {
     turn.tick();
     let mut sent = 0;
     loop {
-        let now = flags | i64::from(libc::MSG_DONTWAIT);
-        let rest = [file, data + sent, size - sent, now, address, length];
-        let done = turn.charged(|| system_call(libc::SYS_sendto, rest));
+        let done = turn.charged(|| call(sent));
         if done > 0 {
             sent += done;
             turn.notify(true);
         }
         match done {
-            0.. if sent < size && waits(file, flags) => {}
-            AGAIN if waits(file, flags) => {
+            0.. if sent < size && waits => {}
+            AGAIN if waits => {
                 turn.wait_files(&[(file as c_int, WRITES)], None);
             }
             0.. => return sent,

@@ -175,7 +175,7 @@ fn processes_and_sockets_share_one_clock() {
     expect(&output, 0);
     assert_eq!(stdout(&output).trim(), "[] 2.0 3000000 5 3 -9", "{}", stderr(&output));
     let mut command = scratch.crosspoint();
-    let pipes = "head -c 3000000 /dev/zero | wc -c; (sleep 3; echo late) | cat; sleep 100 &";
+    let pipes = "dd if=/dev/zero bs=300000 count=10 2>/dev/null | wc -c; (sleep 3; echo late) | cat; sleep 100 &";
     command.args(["exec", "--on", "intel-p4800x", "--", "sh", "-c", pipes]);
     let output = command.output().expect("it starts");
     expect(&output, 0);
