@@ -175,10 +175,7 @@ impl SqlExecutor<'_, '_> {
         }
         let log = self.server_log(one);
         let limits = self.limits(one)?;
-        let place = match one.stack.is_virtual() {
-            true => self.copy(one, &loaded.place)?,
-            false => loaded.place,
-        };
+        let place = self.copy(one, loaded.place)?;
         let mut simulated = self.simulate(one, &place, &mut notes)?;
         let simulation = simulated.as_ref().map(Background::simulation);
         let private = PrivateServer { place: &place, log: &log, pool, limits: &limits, simulation };
@@ -199,9 +196,12 @@ impl SqlExecutor<'_, '_> {
         Ok(Readiness::Ready(Box::new(prepared)))
     }
 
-    /// A copy of the tables of all simulated drives: an update that an earlier trial has made would change
-    /// nothing.
-    fn copy(&mut self, one: SqlTrial<'_>, tables: &Path) -> Result<PathBuf, RunnerError> {
+    /// A copy of the tables of all simulated drives, because an update that an earlier trial has made would
+    /// change nothing; those of other stacks themselves.
+    fn copy(&mut self, one: SqlTrial<'_>, tables: PathBuf) -> Result<PathBuf, RunnerError> {
+        if !one.stack.is_virtual() {
+            return Ok(tables);
+        }
         let place = self.bench.targets.copy_place(one.stack)?;
         let mut command = Command::new("cp");
         command.args(["-a", "--reflink=auto"]).arg(tables.join(".")).arg(&place);
