@@ -229,7 +229,7 @@ pub(crate) fn times_number(ratio: f64) -> String {
 
 fn limited_words(limited: LimitedBy) -> String {
     match limited {
-        LimitedBy::Processors(busy) => format!("CPU of this host ({:.0} % busy)", busy * 100.0),
+        LimitedBy::Processors(busy) => format!("CPU ({:.0} % busy)", busy * 100.0),
         LimitedBy::Thread(busy) => format!("the submitting thread ({:.0} % busy)", busy * 100.0),
         LimitedBy::Part(part, share) => {
             format!("{} ({:.0} % of the time)", part.words(), share * 100.0)
