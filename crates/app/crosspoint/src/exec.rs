@@ -54,7 +54,7 @@ fn next(error: &VtimeError, program: &str) -> String {
     match error {
         VtimeError::Io { .. } => "check the command and the directory".to_owned(),
         VtimeError::NotJoined { .. } => {
-            format!("use a dynamically linked {program}, without a wrapper script")
+            format!("use a dynamically linked {program}")
         }
         VtimeError::Uncovered { .. } | VtimeError::Asleep { .. } => {
             "run it on an attached drive instead: crosspoint attach".to_owned()

@@ -157,7 +157,7 @@ fn request(
 }
 
 /// Time limit of a simulated trial, real time: a simulation whose threads hang ends by itself.
-const SIMULATED_MAX: Duration = Duration::from_secs(48 * 3600);
+pub(crate) const SIMULATED_MAX: Duration = Duration::from_secs(48 * 3600);
 
 /// Runs one trial in virtual time, with its files in the empty directory `place`.
 pub(crate) fn simulate(

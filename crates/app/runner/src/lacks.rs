@@ -189,17 +189,22 @@ fn place(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
             if let Err(error) = stack::check_directory(&dir) {
                 return Some((error.to_string(), "use a directory of your own".to_owned()));
             }
-            let needed = file_space(stack, jobs);
-            // Engines that map their files need address space or memory for them.
-            let mapped = jobs.iter().filter_map(|job| job.key_value()).find(|job| {
-                let engine = engines::list().find(&job.engine, Operations::KeyValue);
+            // Engines that map their files have them in memory.
+            let maps = |job: &&Job| {
+                let engine = job
+                    .key_value()
+                    .and_then(|job| engines::list().find(&job.engine, Operations::KeyValue));
                 engine.is_some_and(|one| one.virtual_time == VirtualTime::InMemory)
-            });
-            let dir = if stack.is_virtual() && mapped.is_some() { MEMORY.into() } else { dir };
-            let free = free_space(&dir).ok()?;
-            let next = format!("another disk: --set stack.{}.directory=/path", stack.name);
-            (free < needed)
-                .then(|| (format!("{} has {free} free; {needed} needed", dir.display()), next))
+            };
+            let (mapped, others): (Vec<&Job>, Vec<&Job>) =
+                jobs.iter().copied().partition(|job| stack.is_virtual() && maps(job));
+            let lacking = |dir: &Path, jobs: &[&Job]| {
+                let (needed, free) = (file_space(stack, jobs), free_space(dir).ok()?);
+                let next = format!("another disk: --set stack.{}.directory=/path", stack.name);
+                let what = || format!("{} has {free} free; {needed} needed", dir.display());
+                (!jobs.is_empty() && free < needed).then(|| (what(), next))
+            };
+            lacking(Path::new(MEMORY), &mapped).or_else(|| lacking(&dir, &others))
         }
     }
 }

@@ -3,7 +3,9 @@
 //! A data directory is on the stack under test; loaded tables are reused only by jobs that need the same
 //! tables. Data of a failed trial is removed, or kept if the study says so.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use engine::{EngineError, ErrorKind, Hosting, Place, PrivateServer, Reached, Server, ServerVerbs};
 use stack::Journal;
@@ -110,6 +112,34 @@ pub(crate) fn pool_of(job: &SqlJob, tables: Option<u64>) -> Bytes {
         || job.options.pool("buffer_pool").bytes(Bytes(tables.unwrap_or(job.data().get())));
     server_of(job)
         .map_or_else(|| memory().unwrap_or_else(|| job.data()), |server| (server.pool)(job, tables))
+}
+
+/// What part of its tables a server caches.
+pub(crate) fn pool_note(job: &SqlJob, pool: Bytes, pages: Bytes) -> String {
+    let share = pool.get() as f64 / pages.get().max(1) as f64;
+    if share >= 1.0 {
+        return format!("buffer pool {pool}: it holds all {pages} of the tables' pages");
+    }
+    let numbers = workload::SqlNumbers::new(job.distribution, job.records);
+    format!(
+        "buffer pool {pool}: {:.1} % of the tables' {pages}; even holding only the hottest pages, it could \
+         serve at most {:.1} % of row accesses",
+        share * 100.0,
+        numbers.best_hit_ratio(share) * 100.0
+    )
+}
+
+/// A copy of the tables of all simulated drives in the empty directory `place`: an update that an earlier
+/// trial has made would change nothing.
+pub(crate) fn copy(tables: &Path, place: PathBuf) -> Result<PathBuf, RunnerError> {
+    let mut command = Command::new("cp");
+    command.args(["-a", "--reflink=auto"]).arg(tables.join(".")).arg(&place);
+    // Ctrl-C is for this program, which stops the run.
+    let copied = command.process_group(0).status();
+    let failed = || std::io::Error::other("cp failed; is there space?");
+    let copied = copied.and_then(|code| code.success().then_some(()).ok_or_else(failed));
+    copied.map_err(stack::StackError::io("copy the tables to", &place))?;
+    Ok(place)
 }
 
 /// Creates the directory of a job's database in `place`.

@@ -88,12 +88,20 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Starts a simulation without programs.
+    /// Starts a simulation without programs, for files in `place`.
     ///
     /// # Errors
-    /// This process cannot share memory with others, or start a thread.
-    pub fn start(host: &Host, drive: Drive<Model>) -> Result<Self, VtimeError> {
-        let simulation = Arc::new(Simulation::new(host)?);
+    /// This process cannot share memory with others.
+    pub fn start(
+        host: &SimulatedHost,
+        (profile, place): (&Profile, &Path),
+        stack: &str,
+    ) -> Result<Self, RunnerError> {
+        let (host, drive) = host.make(profile, place)?;
+        let simulation = Simulation::new(&host).map_err(|error| {
+            RunnerError::environment(stack, error.to_string(), "crosspoint doctor")
+        })?;
+        let simulation = Arc::new(simulation);
         let own = Arc::clone(&simulation);
         let thread = Some(std::thread::spawn(move || own.run(drive, None)));
         Ok(Self { simulation, thread })

@@ -5,7 +5,6 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use engine::{EngineError, Hosting, Place, PrivateServer};
@@ -113,6 +112,10 @@ impl SqlExecutor<'_, '_> {
             worker::Event::Loading(_) | worker::Event::Ready => {}
         };
         let waiting = one.run.waiting(one.trial, one.experiment);
+        let waiting = match prepared.simulated {
+            Some(_) => Waiting { deadline: databases::SIMULATED_MAX, ..waiting },
+            None => waiting,
+        };
         let ended = ask(line, one, &request, waiting, &mut heard)?;
         Ok(self.conclude(one, *prepared, ended).into())
     }
@@ -155,19 +158,7 @@ impl SqlExecutor<'_, '_> {
         };
         notes.extend(loaded.volume_note.clone());
         let pool = servers::pool_of(job, Some(loaded.pages));
-        let share = pool.get() as f64 / loaded.pages.max(1) as f64;
-        let numbers = workload::SqlNumbers::new(job.distribution, job.records);
-        let pages = units::Bytes(loaded.pages);
-        notes.push(if share >= 1.0 {
-            format!("buffer pool {pool}: it holds all {pages} of the tables' pages")
-        } else {
-            format!(
-                "buffer pool {pool}: {:.1} % of the tables' {pages}; even holding only the hottest pages, it \
-                 could serve at most {:.1} % of row accesses",
-                share * 100.0,
-                numbers.best_hit_ratio(share) * 100.0
-            )
-        });
+        notes.push(servers::pool_note(job, pool, units::Bytes(loaded.pages)));
         // Pages cached by loading would replace device reads.
         let data = servers::server_of(job).map(|server| (server.data)(&loaded.place));
         for dir in data.unwrap_or_else(|| vec![loaded.place.clone()]) {
@@ -175,7 +166,10 @@ impl SqlExecutor<'_, '_> {
         }
         let log = self.server_log(one);
         let limits = self.limits(one)?;
-        let place = self.copy(one, loaded.place)?;
+        let place = match one.stack.is_virtual() {
+            true => servers::copy(&loaded.place, self.bench.targets.copy_place(one.stack)?)?,
+            false => loaded.place,
+        };
         let mut simulated = self.simulate(one, &place, &mut notes)?;
         let simulation = simulated.as_ref().map(Background::simulation);
         let private = PrivateServer { place: &place, log: &log, pool, limits: &limits, simulation };
@@ -196,23 +190,6 @@ impl SqlExecutor<'_, '_> {
         Ok(Readiness::Ready(Box::new(prepared)))
     }
 
-    /// A copy of the tables of all simulated drives, because an update that an earlier trial has made would
-    /// change nothing; those of other stacks themselves.
-    fn copy(&mut self, one: SqlTrial<'_>, tables: PathBuf) -> Result<PathBuf, RunnerError> {
-        if !one.stack.is_virtual() {
-            return Ok(tables);
-        }
-        let place = self.bench.targets.copy_place(one.stack)?;
-        let mut command = Command::new("cp");
-        command.args(["-a", "--reflink=auto"]).arg(tables.join(".")).arg(&place);
-        let copied = command.status().map_err(stack::StackError::io("start", Path::new("cp")))?;
-        if copied.success() {
-            return Ok(place);
-        }
-        let reason = "the tables could not be copied".to_owned();
-        Err(RunnerError::environment(&one.stack.name, reason, "check the free space"))
-    }
-
     /// Starts the simulation of a trial on a modelled drive, for files in `place`.
     fn simulate(
         &self,
@@ -226,11 +203,10 @@ impl SqlExecutor<'_, '_> {
             return Ok(None);
         };
         notes.push(host.in_words());
-        let (host, drive) = host.make(profile, place)?;
-        let started = Background::start(&host, drive).map_err(|error| {
-            RunnerError::environment(&one.stack.name, error.to_string(), "crosspoint doctor")
-        });
-        started.map(Some)
+        if servers::server_of(one.job).is_some() {
+            notes.push("innodb_use_native_aio = OFF in virtual time".to_owned());
+        }
+        Background::start(&host, (profile, place), &one.stack.name).map(Some)
     }
 
     fn limits(&self, one: SqlTrial<'_>) -> Result<Limits, RunnerError> {
@@ -360,7 +336,7 @@ impl SqlExecutor<'_, '_> {
         notes.extend(running.set_back(one.job.dsn.as_deref()));
         let used = limits.used();
         let stopped = running.server.take().map_or(Ok(()), |server| server.stop());
-        let simulated = simulated.map_or(Ok(()), |mut simulated| simulated.end());
+        let simulated = simulated.map(|mut simulated| simulated.end());
         drop(limits);
         if let Some(used) = used {
             let peak = used.peak.map_or_else(String::new, |peak| format!(", at most {peak} used"));
@@ -376,7 +352,10 @@ impl SqlExecutor<'_, '_> {
         };
         // An error of the simulation is why the others ended.
         let failed = reason_of(died, result.failure.take());
-        let mut failure = simulated.err().or(failed);
+        let mut failure = simulated.as_ref().and_then(|one| one.clone().err()).or(failed);
+        if simulated.is_some() && failure.is_none() && result.served.is_none() {
+            failure = Some("the clients did not load the library of virtual time".to_owned());
+        }
         let out_of_memory = used.is_some_and(|used| used.ended.unwrap_or(0) > 0);
         if let Some(reason) = failure.as_mut().filter(|_| out_of_memory) {
             reason.push_str("; it exceeded the study's memory limit");

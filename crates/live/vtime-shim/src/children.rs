@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use libc::{pid_t, timespec};
+use libc::pid_t;
 use vtime::wire::{Call, child_key};
 
 use crate::maps;
@@ -92,9 +92,6 @@ pub unsafe extern "C" fn _Exit(code: c_int) -> ! {
     unsafe { _exit(code) }
 }
 
-/// Real time in which an ended child can be reaped.
-const REAP_LOOKS: u32 = 2_000;
-
 /// Waits for a child by `attempt`, which does not block and returns 0 if none has ended.
 fn reaped(attempt: impl Fn() -> i64, blocks: bool) -> Option<c_int> {
     let turn = Turn::enter()?;
@@ -102,15 +99,7 @@ fn reaped(attempt: impl Fn() -> i64, blocks: bool) -> Option<c_int> {
     let mut found = turn.charged(&attempt);
     while found == 0 && blocks {
         turn.block(Wait::Sleep, None, Some(child_key(turn::process())), 0);
-        // A child has ended in the simulation, and is about to end.
-        for _ in 0..REAP_LOOKS {
-            found = attempt();
-            if found != 0 {
-                break;
-            }
-            let pause = timespec { tv_sec: 0, tv_nsec: 100_000 };
-            system_call(libc::SYS_nanosleep, [(&raw const pause) as i64, 0, 0, 0, 0, 0]);
-        }
+        found = turn.charged(&attempt);
     }
     Some(answer(found) as c_int)
 }

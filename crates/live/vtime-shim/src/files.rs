@@ -331,9 +331,16 @@ pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(descriptor: c_int, command: c_int, argument: c_long) -> c_int {
-    let arguments = [i64::from(descriptor), i64::from(command), argument, 0, 0, 0];
+    // A file of the drive does not wait for this machine's disk.
+    let on_drive = command == libc::F_SETFL && file_of(descriptor).is_some();
+    let real = if on_drive { argument & !c_long::from(REAL) } else { argument };
+    let arguments = [i64::from(descriptor), i64::from(command), real, 0, 0, 0];
     let code = answer(system_call(libc::SYS_fcntl, arguments)) as c_int;
     match command {
+        libc::F_GETFL if code >= 0 => match file_of(descriptor) {
+            Some((_, flags)) if flags & access::DIRECT != 0 => code | libc::O_DIRECT,
+            _ => code,
+        },
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => note_duplicate(descriptor, code),
         libc::F_SETFL if code == 0 => {
             descriptors::set_direct(descriptor, argument as c_int & libc::O_DIRECT != 0);

@@ -353,23 +353,26 @@ unsafe fn selected(count: c_int, sets: [*mut fd_set; 3], timeout: Option<u64>) -
     if !Turn::is_simulated() {
         return None;
     }
-    // SAFETY: the caller passes sets, or null.
-    let before = sets.map(|set| unsafe { set.as_ref() }.copied());
+    // A set may be shorter than the type: only whole words up to `count` are used.
+    let words = (count.clamp(0, libc::FD_SETSIZE as c_int) as usize).div_ceil(64);
+    let sets = sets.map(<*mut fd_set>::cast::<u64>);
+    let before = sets.map(|set| {
+        // SAFETY: the caller passes sets of that many words, or null.
+        let word = |number| if set.is_null() { 0 } else { unsafe { *set.add(number) } };
+        (0..words).map(word).collect::<Vec<u64>>()
+    });
     let kinds = before.iter().zip([READS, WRITES, libc::POLLPRI]);
-    let asked = kinds.flat_map(|(set, events)| {
-        let is_in = move |file: &c_int| {
-            // SAFETY: a set, and a number below its size.
-            set.as_ref().is_some_and(|set| unsafe { libc::FD_ISSET(*file, set) })
-        };
-        (0..count).filter(is_in).map(move |file| (file, events))
+    let asked = kinds.flat_map(|(words, events)| {
+        let is_in = |file: &c_int| words[*file as usize / 64] >> (*file % 64) & 1 == 1;
+        (0..count.min(words.len() as c_int * 64)).filter(is_in).map(move |file| (file, events))
     });
     let mut none = timeval { tv_sec: 0, tv_usec: 0 };
     let none = &raw mut none;
     let call = || {
-        for (set, before) in sets.iter().zip(&before) {
-            if let Some(before) = before {
-                // SAFETY: not null, see above.
-                unsafe { **set = *before };
+        for (set, before) in sets.iter().zip(&before).filter(|(set, _)| !set.is_null()) {
+            for (number, word) in before.iter().enumerate() {
+                // SAFETY: as above.
+                unsafe { *set.add(number) = *word };
             }
         }
         let [read, write, except] = sets.map(|set| set as i64);
@@ -387,7 +390,7 @@ fn awaited(
 ) -> Option<c_int> {
     let arguments = [i64::from(epoll), events as i64, i64::from(most), 0, 0, 0];
     let call = || system_call(libc::SYS_epoll_wait, arguments);
-    waited("epoll_wait", &[(epoll, READS)], timeout, call)
+    waited("epoll_wait", &[(epoll, READS | WRITES)], timeout, call)
 }
 
 kernel! {
@@ -412,6 +415,29 @@ kernel! {
         count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, time: *mut timeval
         // SAFETY: the caller's arguments.
     ) -> c_int = SYS_select, unsafe { selected(count, [read, write, except], micros(time)) };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __poll_chk(
+    files: *mut pollfd,
+    count: nfds_t,
+    wait: c_int,
+    _room: size_t,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { poll(files, count, wait) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __ppoll_chk(
+    files: *mut pollfd,
+    count: nfds_t,
+    time: *const timespec,
+    mask: *const sigset_t,
+    _room: size_t,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { ppoll(files, count, time, mask) }
 }
 
 #[unsafe(no_mangle)]

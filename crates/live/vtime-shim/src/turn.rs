@@ -199,7 +199,7 @@ impl Turn {
         let before = errno();
         let spins = self.shared.header.spins.load(Relaxed);
         self.post(call, arguments, spins);
-        self.slot.take_turn(spins, &self.shared.slots);
+        self.slot.take_turn(spins, self.shared);
         if !is_real_time(self.shared) {
             STATE.with(State::got_turn);
         }
@@ -223,7 +223,7 @@ impl Turn {
         self.post(Call::Leave, &[], 0);
         let done = wait();
         self.slot.rejoin(&self.shared.header);
-        self.slot.take_turn(0, &self.shared.slots);
+        self.slot.take_turn(0, self.shared);
         STATE.with(State::got_turn);
         done
     }
@@ -356,7 +356,7 @@ pub fn begin(slot: &'static Slot) {
     slot.process.store(PROCESS.load(Relaxed), Relaxed);
     slot.thread.store(thread as u32, Relaxed);
     if let Some(shared) = shared() {
-        slot.take_turn(0, &shared.slots);
+        slot.take_turn(0, shared);
     }
     STATE.with(|state| {
         state.slot.set(Some(slot));

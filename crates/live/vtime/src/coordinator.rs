@@ -25,6 +25,8 @@ const CACHED_ACCESS: Nanos = Nanos(400);
 const COPY_KIB: Nanos = Nanos(100);
 /// Polling interval for a program that makes no calls.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Real time in which an ending process is waited for.
+const END_MAX: Duration = Duration::from_secs(2);
 /// Polls without CPU time after which a thread counts as asleep.
 const LOOKS: u32 = 60;
 
@@ -59,6 +61,8 @@ pub(crate) struct Coordinator<'h, D> {
     processes: Vec<Process>,
     starting: Option<Process>,
     began: Instant,
+    /// The end of the latest stretch of any thread.
+    latest: Nanos,
     files: AwaitedFiles,
     /// Real and virtual time from which on virtual time may not be ahead of real time.
     held: Option<(Instant, Nanos)>,
@@ -91,6 +95,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
             processes: Vec::new(),
             starting,
             began: Instant::now(),
+            latest: Nanos::ZERO,
             files: AwaitedFiles::default(),
             held: None,
             program,
@@ -136,6 +141,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
                 Next::Device(at) if limit == Some(at) => self.pause()?,
                 Next::Device(at) => self.device(at),
                 Next::Stuck | Next::Finished if self.waits_for_others() => self.pause()?,
+                Next::Stuck | Next::Finished if self.find_ended() => {}
                 Next::Stuck | Next::Finished => {
                     return Err(VtimeError::Stuck { threads: self.threads.len() });
                 }
@@ -230,6 +236,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
             return Ok(());
         }
         self.scheduler.charge(task, Nanos(slot.cpu.load(Relaxed)));
+        self.latest = self.latest.max(self.scheduler.time_of(task));
         self.handle_call(task)
     }
 
@@ -336,14 +343,20 @@ impl<'h, D: Device> Coordinator<'h, D> {
         let slot = &self.shared.slots[task.0 as usize];
         let key = Key(slot.arguments[1].load(Relaxed));
         self.scheduler.wake(task, key, usize::MAX, Waker::Futex);
-        if slot.arguments[0].load(Relaxed) == 1 {
-            self.end_process(slot.process.load(Relaxed));
-        } else {
+        self.last = None;
+        if slot.arguments[0].load(Relaxed) == 0 {
             slot.ended.store(1, Release);
             self.scheduler.exit(task);
+            slot.give_turn(task.0, None);
+            return;
         }
+        // Nobody else runs before its files are closed and its parent can reap it.
         slot.give_turn(task.0, None);
-        self.last = None;
+        let process = slot.process.load(Relaxed);
+        if let Some(ending) = self.processes.iter().find(|one| one.number == process) {
+            ending.wait_for_end(END_MAX);
+        }
+        self.end_process(process);
     }
 
     /// Carries out a thread's call on a file.

@@ -1,6 +1,7 @@
 //! A process of a simulation, held by a pidfd so that its ID cannot be reused.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
@@ -46,6 +47,13 @@ impl Process {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let ready = poll(&mut asked, Some(&now));
         Ok(ready.map_err(|error| VtimeError::io("watch the program")(error.into()))? > 0)
+    }
+
+    /// Waits up to `limit` until it has ended.
+    pub(crate) fn wait_for_end(&self, limit: Duration) {
+        let mut asked = [PollFd::new(&self.handle, PollFlags::IN)];
+        let (tv_sec, tv_nsec) = (limit.as_secs() as i64, i64::from(limit.subsec_nanos()));
+        let _ = poll(&mut asked, Some(&Timespec { tv_sec, tv_nsec }));
     }
 
     /// A duplicate of one of its descriptors.

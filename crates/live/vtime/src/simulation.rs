@@ -185,6 +185,7 @@ impl Simulation {
             coordinator.kill();
         }
         let _ = bind(&self.cpus);
+        self.shared.header.over.store(1, Release);
         result?;
         Ok(coordinator.ended(began.elapsed()))
     }
@@ -250,6 +251,7 @@ fn share(host: &Host) -> Result<(File, &'static Shared), VtimeError> {
     let header = &shared.header;
     let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     header.epoch.store(epoch.as_nanos() as u64, Relaxed);
+    header.owner.store(std::process::id(), Relaxed);
     header.cores.store(host.cores as u32, Relaxed);
     header.tick.store(tick(), Relaxed);
     header.slack.store(SLACK.get(), Relaxed);

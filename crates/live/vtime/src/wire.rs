@@ -193,6 +193,10 @@ pub struct Header {
     pub main: AtomicU32,
     /// Ends the simulation.
     pub stop: AtomicU32,
+    /// Set once the simulation has ended.
+    pub over: AtomicU32,
+    /// Process of the coordinator.
+    pub owner: AtomicU32,
     /// Number of files that threads wait for; with none, nobody has to be notified.
     pub awaited_files: AtomicU32,
     /// Number of files among them that threads wait to write to.
@@ -261,6 +265,17 @@ pub fn hash(key: u64) -> usize {
 #[must_use]
 pub fn child_key(parent: u32) -> u64 {
     u64::MAX ^ (u64::from(parent) << 16)
+}
+
+impl Header {
+    /// Whether nobody will give turns any more.
+    fn is_abandoned(&self) -> bool {
+        let owner = self.owner.load(Ordering::Relaxed) as libc::pid_t;
+        // SAFETY: it sends no signal.
+        let code = unsafe { libc::kill(owner, 0) };
+        let gone = || std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+        self.over.load(Ordering::Relaxed) == 1 || code != 0 && gone()
+    }
 }
 
 impl Shared {
@@ -353,7 +368,9 @@ impl Slot {
     }
 
     /// Waits for the turn and takes it: polls `spins` times before it sleeps.
-    pub fn take_turn(&self, spins: u32, slots: &[Self]) {
+    /// Ends the process if the simulation has ended meanwhile.
+    pub fn take_turn(&self, spins: u32, shared: &Shared) {
+        let slots = &shared.slots;
         for _ in 0..spins {
             if self.turn.load(Ordering::Acquire) == 1 {
                 self.turn.store(0, Ordering::Relaxed);
@@ -370,7 +387,11 @@ impl Slot {
             wake(&next.turn);
         }
         while self.turn.swap(0, Ordering::SeqCst) == 0 {
-            wait(&self.turn, 0, None);
+            wait(&self.turn, 0, Some(OWNER_INTERVAL));
+            if self.turn.load(Ordering::SeqCst) == 0 && shared.header.is_abandoned() {
+                // SAFETY: it ends the process.
+                unsafe { libc::syscall(libc::SYS_exit_group, libc::SIGKILL + 128) };
+            }
         }
     }
 
@@ -418,6 +439,8 @@ impl Slot {
     }
 }
 
+/// How often a sleeping thread checks that its simulation still runs.
+const OWNER_INTERVAL: std::time::Duration = std::time::Duration::from_secs(2);
 /// Sleeps on its turn, or is about to.
 const ASLEEP: u32 = 0;
 /// Polls for its turn.

@@ -56,6 +56,7 @@ pub(crate) fn unsupported(
             let kinds = [Operations::KeyValue, Operations::Sql];
             let names = kinds.into_iter().flat_map(|kind| engines.with(kind)).filter(runs);
             let mut names: Vec<&str> = names.map(|one| one.name).collect();
+            names.sort_unstable();
             names.dedup();
             Some(format!(
                 "on a device model, virtual time runs {} only; other databases need attach = true",

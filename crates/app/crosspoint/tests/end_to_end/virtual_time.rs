@@ -170,12 +170,22 @@ fn processes_and_sockets_share_one_clock() {
         lost = os.fork()\n\
         if lost == 0: os.kill(os.getpid(), 9)\n\
         killed = os.waitstatus_to_exitcode(os.wait()[1])\n\
-        print(none, round(waited, 3), got, int(took), code, killed)";
+        begin, cpu = time.monotonic(), time.process_time()\n\
+        sum(range(5_000_000))\n\
+        alone = time.process_time() - cpu; begin = time.monotonic()\n\
+        busy = os.fork()\n\
+        if busy == 0: sum(range(5_000_000)); os._exit(0)\n\
+        os.waitpid(busy, 0); spent = (time.monotonic() - begin) / alone > 0.5\n\
+        for i in range(50):\n    r, w = os.pipe()\n\
+        \x20   if os.fork() == 0: os.write(w, b'x'); os._exit(0)\n\
+        \x20   os.read(r, 1); os.wait(); os.close(r); os.close(w)\n\
+        print(none, round(waited, 3), got, int(took), code, killed, spent)";
     let output = exec(&scratch, "--on model:intel-p4800x --cores 2", script);
     expect(&output, 0);
-    assert_eq!(stdout(&output).trim(), "[] 2.0 3000000 5 3 -9", "{}", stderr(&output));
+    assert_eq!(stdout(&output).trim(), "[] 2.0 3000000 5 3 -9 True", "{}", stderr(&output));
     let mut command = scratch.crosspoint();
-    let pipes = "dd if=/dev/zero bs=300000 count=10 2>/dev/null | wc -c; (sleep 3; echo late) | cat; sleep 100 &";
+    let pipes = "dd if=/dev/zero bs=300000 count=10 2>/dev/null | wc -c; \
+                 (sleep 3; echo late) | cat; sleep 100 &";
     command.args(["exec", "--on", "intel-p4800x", "--", "sh", "-c", pipes]);
     let output = command.output().expect("it starts");
     expect(&output, 0);
@@ -244,15 +254,22 @@ fn input_is_waited_for_outside_of_the_simulation() {
     assert!(simulation.wait().expect("its end").success());
 }
 
-/// A killed simulation must not leave its program asleep for ever.
+/// A killed simulation must not leave its program, or a child of it, asleep for ever.
 #[test]
 fn a_killed_simulation_takes_its_program_along() {
     if is_missing() {
         return;
     }
     let scratch = Scratch::new();
+    let busy = "import os\nprint(os.getpid(), flush=True)\nwhile True: pass";
+    let asleep = "import os, time\nchild = os.fork()\nif child == 0: os.close(1); time.sleep(1e6)\n\
+                  print(child, flush=True)\nwhile True: pass";
+    [busy, asleep].iter().for_each(|script| is_taken_along(&scratch, script));
+}
+
+/// Runs a script that prints the number of a process, and kills the simulation.
+fn is_taken_along(scratch: &Scratch, script: &str) {
     let mut command = scratch.crosspoint();
-    let script = "import os\nprint(os.getpid(), flush=True)\nwhile True: pass";
     command.args(["exec", "--on", "intel-p4800x", "--", PYTHON, "-c", script]);
     let mut simulation = command.stdout(Stdio::piped()).spawn().expect("it starts");
     let mut line = String::new();

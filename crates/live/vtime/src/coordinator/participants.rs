@@ -71,9 +71,7 @@ impl<D: Device> Coordinator<'_, D> {
             let limit = if held { FILE_INTERVAL } else { POLL_INTERVAL };
             wire::wait(&self.shared.header.returns, seen, Some(limit));
         }
-        let ended = |process: &Process| Some(process.has_ended().ok()?.then_some(process.number));
-        let ended: Vec<u32> = self.processes.iter().filter_map(ended).flatten().collect();
-        ended.iter().for_each(|process| self.end_process(*process));
+        self.find_ended();
         let Some(starting) = &self.starting else { return Ok(()) };
         if starting.has_ended()? || self.began.elapsed() > JOIN_MAX {
             return Err(VtimeError::NotJoined { program: self.program.clone() });
@@ -108,9 +106,17 @@ impl<D: Device> Coordinator<'_, D> {
                 Some(waker) => {
                     self.scheduler.wake(waker, file_key(task), 1, Waker::Socket);
                 }
-                None => self.scheduler.complete(task, self.scheduler.now()),
+                None => self.scheduler.complete(task, self.scheduler.now().max(self.latest)),
             }
         }
+    }
+
+    /// Ends the threads of processes that have ended; returns whether there were any.
+    pub(super) fn find_ended(&mut self) -> bool {
+        let ended = |process: &Process| Some(process.has_ended().ok()?.then_some(process.number));
+        let ended: Vec<u32> = self.processes.iter().filter_map(ended).flatten().collect();
+        ended.iter().for_each(|process| self.end_process(*process));
+        !ended.is_empty()
     }
 
     pub(super) fn forget_files(&mut self, task: TaskId) {
@@ -141,7 +147,8 @@ impl<D: Device> Coordinator<'_, D> {
         let parents: Vec<u64> = parents.map(|one| wire::child_key(one.parent)).collect();
         for (number, thread) in self.threads.iter().enumerate() {
             if thread.keys.iter().any(|key| parents.contains(key)) {
-                self.scheduler.complete(TaskId(number as u32), self.scheduler.now());
+                let at = self.scheduler.now().max(self.latest);
+                self.scheduler.complete(TaskId(number as u32), at);
             }
         }
         self.processes.retain(|one| one.number != process);
