@@ -179,7 +179,7 @@ fn processes_and_sockets_share_one_clock() {
         for i in range(50):\n    r, w = os.pipe()\n\
         \x20   if os.fork() == 0: os.write(w, b'x'); os._exit(0)\n\
         \x20   os.read(r, 1); os.wait(); os.close(r); os.close(w)\n\
-        print(none, round(waited, 3), got, int(took), code, killed, spent)";
+        print(none, round(waited, 1), got, int(took), code, killed, spent)";
     let output = exec(&scratch, "--on model:intel-p4800x --cores 2", script);
     expect(&output, 0);
     assert_eq!(stdout(&output).trim(), "[] 2.0 3000000 5 3 -9 True", "{}", stderr(&output));
