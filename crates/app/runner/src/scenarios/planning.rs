@@ -17,7 +17,7 @@ fn a_study_that_does_not_parse_makes_no_folder() {
 #[test]
 fn a_study_whose_every_experiment_is_unsupported_says_why() {
     let text = study_text(&["a"], &["first"], "").replace("\"file\"", "\"model:intel-p4800x\"");
-    let sql = "[experiment.sql]\nrows = 100\n";
+    let sql = "[experiment.sql]\nrows = 100\ndsn = \"mysql://me@localhost/db\"\n";
     let scenario = Scenario::of(&text.replace("[experiment.block]\n", sql));
     match scenario.run(|_| DONE).end.unwrap_err() {
         RunnerError::NothingToRun(reasons) => assert!(reasons[0].contains("first on a")),
@@ -30,7 +30,7 @@ fn a_study_whose_every_experiment_is_unsupported_says_why() {
 fn a_combination_that_is_skipped_is_in_the_header() {
     let mut text = study_text(&["a", "b"], &["first"], "");
     text = text.replacen("\"file\"", "\"model:intel-p4800x\"", 1);
-    let sql = "[experiment.sql]\nrows = 100\n";
+    let sql = "[experiment.sql]\nrows = 100\ndsn = \"mysql://me@localhost/db\"\n";
     let scenario = Scenario::of(&text.replace("[experiment.block]\n", sql));
     assert_eq!(scenario.run(|_| DONE).ran, ["b/first/1"]);
     assert!(scenario.read().header.skipped[0].contains("first on a"));
