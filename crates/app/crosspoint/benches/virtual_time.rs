@@ -238,6 +238,20 @@ fn make_tables(place: &Path) -> PathBuf {
     data
 }
 
+/// Runs a command on the drive, in virtual or in real time; returns its output.
+fn output_of(mut command: Command, host: &Host, latency: Latency, is_real: bool) -> String {
+    let simulation = Simulation::new(host).expect("prepared");
+    simulation.admit(&mut command);
+    let simulation = Mode::new(simulation, is_real);
+    IS_AWAKE.store(is_real, Ordering::Relaxed);
+    let child = command.spawn().expect("started");
+    let process = Process::open(child.id()).expect("a process");
+    simulation.run(drive(latency), process);
+    IS_AWAKE.store(false, Ordering::Relaxed);
+    let output = child.wait_with_output().expect("it ended");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// Runs sysbench on a copy of the tables on the drive, in virtual or in real time.
 fn run_sysbench(
     tables: &Path,
@@ -250,21 +264,10 @@ fn run_sysbench(
     let data = place.path().join("data");
     let copy = Command::new("cp").arg("-a").arg(tables).arg(&data).status();
     assert!(copy.expect("cp").success(), "the tables were not copied");
-    let host = host(path, &data);
     let text = with_server(&format!(
         "sysbench {workload} {TABLES} --threads={clients} --time=2 --percentile=99 run"
     ));
-    let mut command = shell(&text, &data);
-    let simulation = Simulation::new(&host).expect("prepared");
-    simulation.admit(&mut command);
-    let simulation = Mode::new(simulation, is_real);
-    IS_AWAKE.store(is_real, Ordering::Relaxed);
-    let child = command.spawn().expect("started");
-    let process = Process::open(child.id()).expect("a process");
-    simulation.run(drive(latency), process);
-    IS_AWAKE.store(false, Ordering::Relaxed);
-    let output = child.wait_with_output().expect("it ended");
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = output_of(shell(&text, &data), &host(path, &data), latency, is_real);
     let after = |name: &str| {
         let words =
             text.split_once(name).map_or("", |(_, rest)| rest).split(|c| " ()\n".contains(c));
@@ -320,19 +323,9 @@ fn calibrated(threads: usize, latency: Latency, path: PathCosts, is_real: bool) 
     let place = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
     let mut file = tempfile::NamedTempFile::new_in(place.path()).expect("a file");
     file.write_all(&vec![1; (PAGES * 4096) as usize]).expect("written");
-    let host = host(path, place.path());
     let mut command = Command::new(std::env::current_exe().expect("a path"));
     command.arg("--read-pages").arg(file.path()).arg(threads.to_string()).stdout(Stdio::piped());
-    let simulation = Simulation::new(&host).expect("prepared");
-    simulation.admit(&mut command);
-    let simulation = Mode::new(simulation, is_real);
-    IS_AWAKE.store(is_real, Ordering::Relaxed);
-    let child = command.spawn().expect("started");
-    let process = Process::open(child.id()).expect("a process");
-    simulation.run(drive(latency), process);
-    IS_AWAKE.store(false, Ordering::Relaxed);
-    let output = child.wait_with_output().expect("it ended");
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = output_of(command, &host(path, place.path()), latency, is_real);
     let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let [count, time, cpu] = numbers[..] else { panic!("{text}") };
     (time / count, cpu / count)

@@ -85,11 +85,15 @@ pub(crate) fn start_host(
     if let Some(simulation) = simulation {
         simulation.admit(&mut command);
     }
-    Channel::start(command, mark).map_err(|error| worker_error(stack, &error))
+    open(command, mark, stack)
 }
 
 fn start(mark: &Mark, stack: &str, raw: bool) -> Result<Channel, RunnerError> {
-    Channel::start(command(raw)?, mark).map_err(|error| worker_error(stack, &error))
+    open(command(raw)?, mark, stack)
+}
+
+fn open(command: Command, mark: &Mark, stack: &str) -> Result<Channel, RunnerError> {
+    Channel::start(command, mark).map_err(|error| worker_error(stack, &error))
 }
 
 fn command(raw: bool) -> Result<Command, RunnerError> {
@@ -174,8 +178,7 @@ pub(crate) fn simulate(
     let mut command = command(false)?;
     let simulation = Simulation::new(host).map_err(|error| refuse(&error))?;
     simulation.admit(&mut command);
-    let started = Channel::start(command, asking.journal.mark());
-    let line = started.map_err(|error| worker_error(&trial.stack, &error))?;
+    let line = open(command, asking.journal.mark(), &trial.stack)?;
     // An error here drops the channel, which kills the engine.
     let process = Process::open(line.process()).map_err(|error| refuse(&error))?;
     let request = request(places, experiment, (trial, job), asking);

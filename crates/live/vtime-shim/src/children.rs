@@ -1,12 +1,12 @@
-//! Child processes; and functions that are refused whatever their arguments.
+//! Child processes and signals; and functions that are refused whatever their arguments.
 
 use std::ffi::{c_char, c_int, c_void};
 
-use libc::pid_t;
+use libc::{pid_t, sigset_t};
 use vtime::wire::{Call, child_key};
 
 use crate::maps;
-use crate::real::{answer, kernel, real, set_errno, system_call};
+use crate::real::{answer, errno, kernel, real, set_errno, system_call};
 use crate::turn::{self, Turn, Wait};
 
 /// Defines refused functions: name, parameters, type, and the return value of a failure.
@@ -115,9 +115,34 @@ kernel! {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigsuspend(mask: *const libc::sigset_t) -> c_int {
+pub unsafe extern "C" fn sigsuspend(mask: *const sigset_t) -> c_int {
     // The kernel's mask has 8 bytes. A signal comes from outside.
     let wait = || system_call(libc::SYS_rt_sigsuspend, [mask as i64, 8, 0, 0, 0, 0]);
+    answer(Turn::enter().map_or_else(wait, |turn| turn.outside(wait))) as c_int
+}
+
+/// Waits for a signal, which comes from outside.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigwait(signals: *const sigset_t, found: *mut c_int) -> c_int {
+    // SAFETY: the caller's arguments.
+    let signal = unsafe { sigwaitinfo(signals, std::ptr::null_mut()) };
+    if signal < 0 {
+        return errno();
+    }
+    // SAFETY: the caller passes a valid pointer.
+    unsafe { *found = signal };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigwaitinfo(
+    signals: *const sigset_t,
+    found: *mut libc::siginfo_t,
+) -> c_int {
+    let wait = || {
+        let arguments = [signals as i64, found as i64, 0, 8, 0, 0];
+        system_call(libc::SYS_rt_sigtimedwait, arguments)
+    };
     answer(Turn::enter().map_or_else(wait, |turn| turn.outside(wait))) as c_int
 }
 

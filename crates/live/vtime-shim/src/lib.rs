@@ -16,6 +16,7 @@ mod clock;
 mod descriptors;
 mod files;
 mod maps;
+mod polling;
 mod real;
 mod sockets;
 mod streams;

@@ -1,4 +1,4 @@
-//! Sockets, pipes, and waiting for files.
+//! Sockets and pipes.
 //!
 //! The real call is made without blocking, and its CPU time is charged; a thread whose file is not ready
 //! waits in the simulation. The streams that a program was started with lead out of the simulation, so
@@ -6,15 +6,11 @@
 
 use std::ffi::{c_int, c_short, c_void};
 
-use libc::{
-    epoll_event, fd_set, msghdr, nfds_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t,
-    timespec, timeval,
-};
-use vtime::wire::KEYS;
+use libc::{msghdr, pollfd, size_t, sockaddr, socklen_t, ssize_t};
 
-use crate::real::{answer, kernel, real, system_call};
+use crate::real::{answer, kernel, system_call};
 use crate::streams::{self, status};
-use crate::turn::{Turn, Wait};
+use crate::turn::Turn;
 
 const AGAIN: i64 = -(libc::EAGAIN as i64);
 const UNSUPPORTED: i64 = -(libc::EOPNOTSUPP as i64);
@@ -147,7 +143,9 @@ fn receive(turn: &Turn, (file, flags): (i64, i64), call: impl Fn(i64) -> i64) ->
         turn.wait_files(&[(file as c_int, READS)], None);
         done = turn.charged(|| call(flags | i64::from(libc::MSG_DONTWAIT)));
     }
-    turn.notify(false);
+    if done > 0 {
+        turn.notify(false);
+    }
     done
 }
 
@@ -260,7 +258,7 @@ kernel! {
         let arguments = [i64::from(file), address as i64, length as i64, i64::from(flags), 0, 0];
         accepted(file, || system_call(libc::SYS_accept4, arguments))
     };
-    /// On this machine a connection is made at once.
+    /// A connection to this machine is made at once, unless too many wait to be accepted.
     connect(file: c_int, address: *const sockaddr, length: socklen_t) -> c_int = SYS_connect, {
         let arguments = [i64::from(file), address as i64, i64::from(length), 0, 0, 0];
         notified(|| system_call(libc::SYS_connect, arguments))
@@ -287,205 +285,4 @@ pub fn close(descriptor: c_int, close: impl FnOnce() -> c_int) -> c_int {
         turn.notify(true);
     }
     code
-}
-
-/// Waits for files, or for a time in ns, by a call that does not wait. `None` outside of the simulation.
-fn waited(
-    name: &str,
-    files: &[(c_int, c_short)],
-    timeout: Option<u64>,
-    call: impl Fn() -> i64,
-) -> Option<c_int> {
-    let turn = Turn::enter()?;
-    turn.tick();
-    let deadline = timeout.map(|time| turn.now().saturating_add(time));
-    if files.len() > KEYS {
-        turn.uncovered(name);
-    }
-    let mut late = timeout == Some(0);
-    loop {
-        let found = turn.charged(&call);
-        if found != 0 || late {
-            return Some(answer(found) as c_int);
-        }
-        late = match files {
-            [] => turn.block(Wait::Sleep, deadline, None, 0),
-            files => turn.wait_files(files, deadline),
-        };
-    }
-}
-
-/// Nanoseconds of an optional time limit.
-unsafe fn limit(time: *const timespec) -> Option<u64> {
-    // SAFETY: the caller passes a valid time, or null for no limit.
-    let time = unsafe { time.as_ref() };
-    time.map(|time| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
-}
-
-/// Nanoseconds of a time limit in ms; none if it is negative.
-fn millis(time: c_int) -> Option<u64> {
-    u64::try_from(time).ok().map(|time| time * 1_000_000)
-}
-
-/// Nanoseconds of an optional time limit of `select`.
-unsafe fn micros(time: *const timeval) -> Option<u64> {
-    // SAFETY: the caller passes a valid time, or null for no limit.
-    let time = unsafe { time.as_ref() };
-    time.map(|time| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000)
-}
-
-/// Waits as poll(2).
-unsafe fn polled(files: *mut pollfd, count: nfds_t, timeout: Option<u64>) -> Option<c_int> {
-    // SAFETY: the caller passes an array of that length.
-    let asked = (0..count as usize).map(|number| unsafe { *files.add(number) });
-    let asked = asked.filter(|one| one.fd >= 0).map(|one| (one.fd, one.events));
-    let arguments = [files as i64, count as i64, 0, 0, 0, 0];
-    waited("poll of many files", &few(asked), timeout, || system_call(libc::SYS_poll, arguments))
-}
-
-/// A short list, one element longer than permitted if there are more.
-fn few(files: impl Iterator<Item = (c_int, c_short)>) -> Vec<(c_int, c_short)> {
-    files.take(KEYS + 1).collect()
-}
-
-/// Waits as select(2).
-unsafe fn selected(count: c_int, sets: [*mut fd_set; 3], timeout: Option<u64>) -> Option<c_int> {
-    if !Turn::is_simulated() {
-        return None;
-    }
-    // A set may be shorter than the type: only whole words up to `count` are used.
-    let words = (count.clamp(0, libc::FD_SETSIZE as c_int) as usize).div_ceil(64);
-    let sets = sets.map(<*mut fd_set>::cast::<u64>);
-    let before = sets.map(|set| {
-        // SAFETY: the caller passes sets of that many words, or null.
-        let word = |number| if set.is_null() { 0 } else { unsafe { *set.add(number) } };
-        (0..words).map(word).collect::<Vec<u64>>()
-    });
-    let kinds = before.iter().zip([READS, WRITES, libc::POLLPRI]);
-    let asked = kinds.flat_map(|(words, events)| {
-        let is_in = |file: &c_int| words[*file as usize / 64] >> (*file % 64) & 1 == 1;
-        (0..count.min(words.len() as c_int * 64)).filter(is_in).map(move |file| (file, events))
-    });
-    let mut none = timeval { tv_sec: 0, tv_usec: 0 };
-    let none = &raw mut none;
-    let call = || {
-        for (set, before) in sets.iter().zip(&before).filter(|(set, _)| !set.is_null()) {
-            for (number, word) in before.iter().enumerate() {
-                // SAFETY: as above.
-                unsafe { *set.add(number) = *word };
-            }
-        }
-        let [read, write, except] = sets.map(|set| set as i64);
-        system_call(libc::SYS_select, [i64::from(count), read, write, except, none as i64, 0])
-    };
-    waited("select of many files", &few(asked), timeout, call)
-}
-
-/// Waits as epoll_wait(2).
-fn awaited(
-    epoll: c_int,
-    events: *mut epoll_event,
-    most: c_int,
-    timeout: Option<u64>,
-) -> Option<c_int> {
-    let arguments = [i64::from(epoll), events as i64, i64::from(most), 0, 0, 0];
-    let call = || system_call(libc::SYS_epoll_wait, arguments);
-    waited("epoll_wait", &[(epoll, READS | WRITES)], timeout, call)
-}
-
-kernel! {
-    poll(files: *mut pollfd, count: nfds_t, wait: c_int) -> c_int
-        // SAFETY: the caller's arguments.
-        = SYS_poll, unsafe { polled(files, count, millis(wait)) };
-    ppoll(
-        files: *mut pollfd, count: nfds_t, time: *const timespec, mask: *const sigset_t
-        // SAFETY: the caller's arguments.
-    ) -> c_int = SYS_ppoll + 8, unsafe { polled(files, count, limit(time)) };
-    epoll_wait(epoll: c_int, events: *mut epoll_event, most: c_int, wait: c_int) -> c_int
-        = SYS_epoll_wait, awaited(epoll, events, most, millis(wait));
-    epoll_pwait2(
-        epoll: c_int, events: *mut epoll_event, most: c_int, time: *const timespec,
-        mask: *const sigset_t
-        // SAFETY: the caller's arguments.
-    ) -> c_int = SYS_epoll_pwait2 + 8, awaited(epoll, events, most, unsafe { limit(time) });
-    epoll_pwait(
-        epoll: c_int, events: *mut epoll_event, most: c_int, wait: c_int, mask: *const sigset_t
-    ) -> c_int = SYS_epoll_pwait + 8, awaited(epoll, events, most, millis(wait));
-    select(
-        count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, time: *mut timeval
-        // SAFETY: the caller's arguments.
-    ) -> c_int = SYS_select, unsafe { selected(count, [read, write, except], micros(time)) };
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __poll_chk(
-    files: *mut pollfd,
-    count: nfds_t,
-    wait: c_int,
-    _room: size_t,
-) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { poll(files, count, wait) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __ppoll_chk(
-    files: *mut pollfd,
-    count: nfds_t,
-    time: *const timespec,
-    mask: *const sigset_t,
-    _room: size_t,
-) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { ppoll(files, count, time, mask) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pselect(
-    count: c_int,
-    read: *mut fd_set,
-    write: *mut fd_set,
-    except: *mut fd_set,
-    time: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    type Real = unsafe extern "C" fn(
-        c_int,
-        *mut fd_set,
-        *mut fd_set,
-        *mut fd_set,
-        *const timespec,
-        *const sigset_t,
-    ) -> c_int;
-    // SAFETY: the caller's arguments.
-    if let Some(answer) = unsafe { selected(count, [read, write, except], limit(time)) } {
-        return answer;
-    }
-    // SAFETY: the caller's arguments.
-    unsafe { real!(pselect: Real)(count, read, write, except, time, mask) }
-}
-
-/// Waits for a signal, which comes from outside.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigwait(signals: *const sigset_t, found: *mut c_int) -> c_int {
-    // SAFETY: the caller's arguments.
-    let signal = unsafe { sigwaitinfo(signals, std::ptr::null_mut()) };
-    if signal < 0 {
-        return crate::real::errno();
-    }
-    // SAFETY: the caller passes a valid pointer.
-    unsafe { *found = signal };
-    0
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigwaitinfo(
-    signals: *const sigset_t,
-    found: *mut libc::siginfo_t,
-) -> c_int {
-    let wait = || {
-        let arguments = [signals as i64, found as i64, 0, 8, 0, 0];
-        system_call(libc::SYS_rt_sigtimedwait, arguments)
-    };
-    answer(Turn::enter().map_or_else(wait, |turn| turn.outside(wait))) as c_int
 }

@@ -46,7 +46,9 @@ pub(crate) fn unsupported(
                 |name, operations| engines.find(name, operations).is_none_or(|one| runs(&one));
             let sql = || experiment.job.of(Job::sql);
             if sql().any(|job| job.race || job.dsn.is_some()) {
-                return Some("races and servers of others do not run in virtual time".into());
+                let message = "races and servers of others do not run in virtual time; races need \
+                               attach = true, and a server is measured on the disk that it is on";
+                return Some(message.into());
             }
             if key_value().all(|job| known(&job.engine, Operations::KeyValue))
                 && sql().all(|job| known(&job.engine, Operations::Sql))

@@ -366,7 +366,7 @@ fn a_study_of_which_nothing_can_run_says_why() {
     std::fs::write(scratch.path().join("none.toml"), study).expect("written");
     let output = scratch.run("run none.toml --out run");
     expect(&output, 3);
-    assert!(stderr(&output).contains("do not run in virtual time"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("races need attach = true"), "{}", stderr(&output));
     assert!(!scratch.path().join("run").exists(), "no folder is made for nothing");
     let plan = scratch.run("plan none.toml");
     expect(&plan, 0);
