@@ -2,7 +2,7 @@
 //! due in it.
 
 use std::io::BufRead;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::support::{Scratch, expect, has, is_root, sh, skip, stderr, stdout};
@@ -39,9 +39,9 @@ fn figure(scratch: &Scratch, metric: &str) -> f64 {
 /// Runs `study` on a file system that is frozen during the run; returns for how long. `None` if freezing is
 /// not possible.
 fn over_a_stall(scratch: &Scratch, study: &str) -> Option<Stalled> {
-    let tools = ["losetup", "mkfs.ext4", "fsfreeze", "mount"];
+    let tools = ["losetup", "mkfs.ext4", "fsfreeze", "mount", "chrt"];
     if !is_root() || !tools.iter().all(|tool| has(tool)) {
-        skip("a_frozen_file_system", "root, losetup, mkfs.ext4, fsfreeze");
+        skip("a_frozen_file_system", "root, losetup, mkfs.ext4, fsfreeze, chrt");
         return None;
     }
     let (image, place) = (scratch.path().join("image"), scratch.path().join("place"));
@@ -53,8 +53,7 @@ fn over_a_stall(scratch: &Scratch, study: &str) -> Option<Stalled> {
         return None;
     }
     std::fs::write(scratch.path().join("stall.toml"), study).expect("a study");
-    let mut child = scratch
-        .crosspoint()
+    let mut child = ahead_of_others(&scratch.crosspoint())
         .args(["run", "stall.toml", "--out", "run", "--progress", "plain"])
         .arg(format!("--set=stack.frozen.directory={place}"))
         .stderr(Stdio::piped())
@@ -76,6 +75,15 @@ fn over_a_stall(scratch: &Scratch, study: &str) -> Option<Stalled> {
     assert!(froze && thawed && unmounted, "froze {froze}, unmounted {unmounted}");
     assert_eq!(output.status.code(), Some(0), "{text}{}", stdout(&output));
     Some(stalled)
+}
+
+/// The same program with real-time priority: on a busy machine operations would also be late without a stall.
+fn ahead_of_others(command: &Command) -> Command {
+    let mut ahead = Command::new("chrt");
+    ahead.args(["--rr", "1"]).arg(command.get_program());
+    ahead.current_dir(command.get_current_dir().expect("a directory"));
+    ahead.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    ahead
 }
 
 /// How long a file system stood still, in seconds: at least from the end of the freeze call to the start of
