@@ -6,7 +6,7 @@
 
 use std::ffi::{c_int, c_short, c_void};
 
-use libc::{msghdr, pollfd, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{iovec, msghdr, pollfd, size_t, sockaddr, socklen_t, ssize_t};
 
 use crate::real::{answer, kernel, system_call};
 use crate::streams::{self, status};
@@ -64,23 +64,41 @@ pub fn exchange(number: i64, arguments: [i64; 6], writes: bool) -> ssize_t {
     let events = if writes { WRITES } else { READS };
     let real = || system_call(number, arguments);
     let Some(turn) = Turn::enter() else { return answer(real()) as ssize_t };
-    let done = match kind_of(descriptor) {
+    let kind = kind_of(descriptor);
+    let done = match kind {
         Kind::Plain => turn.charged(real),
         Kind::Outside if is_ready(descriptor, events) => turn.charged(real),
         Kind::Outside => turn.outside(real),
-        Kind::Socket if number == libc::SYS_write => {
-            let [file, data, size, ..] = arguments;
-            send_all(&turn, [file, data, size, 0, 0, 0])
-        }
-        Kind::Pipe if number == libc::SYS_write => write_all(&turn, arguments, real),
-        Kind::Socket | Kind::Pipe => {
-            wait_until_ready(&turn, descriptor, events);
-            let done = turn.charged(real);
-            turn.notify(writes);
-            done
-        }
+        Kind::Socket | Kind::Pipe => match whole(&turn, (number, &kind), arguments) {
+            Some(done) if done != UNSUPPORTED => done,
+            _ => {
+                wait_until_ready(&turn, descriptor, events);
+                let done = turn.charged(real);
+                turn.notify(writes);
+                done
+            }
+        },
     };
     answer(done) as ssize_t
+}
+
+/// A write of all data by calls that do not block; `None` for other calls.
+fn whole(turn: &Turn, (number, kind): (i64, &Kind), arguments: [i64; 6]) -> Option<i64> {
+    let [file, data, size, ..] = arguments;
+    let is_socket = matches!(kind, Kind::Socket);
+    let parts = |parts: i64, count: i64| match is_socket {
+        true => send_parts([file, parts, count], libc::MSG_DONTWAIT),
+        false => write_parts([file, parts, count]),
+    };
+    match number {
+        libc::SYS_write if is_socket => Some(send_all(turn, [file, data, size, 0, 0, 0])),
+        libc::SYS_write => Some(write_all(turn, arguments)),
+        libc::SYS_writev => {
+            let all = (data as *const iovec, size as usize);
+            Some(all_parts(turn, (file, waits(file, 0)), all, (|| parts(data, size), &parts)))
+        }
+        _ => None,
+    }
 }
 
 /// Whether a call with these flags waits.
@@ -99,23 +117,81 @@ fn send_all(turn: &Turn, arguments: [i64; 6]) -> i64 {
 }
 
 /// write(2) of all data to a pipe.
-fn write_all(turn: &Turn, arguments: [i64; 6], real: impl Fn() -> i64) -> i64 {
+fn write_all(turn: &Turn, arguments: [i64; 6]) -> i64 {
     let [file, data, size, ..] = arguments;
     sent_all(turn, (file, size), waits(file, 0), |sent| {
         let rest =
-            libc::iovec { iov_base: (data + sent) as *mut c_void, iov_len: (size - sent) as usize };
-        // At the file's own offset.
-        let (parts, here) = ((&raw const rest) as i64, -1);
-        let now = i64::from(libc::RWF_NOWAIT);
-        match system_call(libc::SYS_pwritev2, [file, parts, 1, here, here, now]) {
-            UNSUPPORTED => real(),
-            done => done,
-        }
+            iovec { iov_base: (data + sent) as *mut c_void, iov_len: (size - sent) as usize };
+        write_parts([file, (&raw const rest) as i64, 1])
     })
 }
 
+/// Writes parts to a pipe without waiting, if the kernel can (since Linux 6.4).
+fn write_parts([file, parts, count]: [i64; 3]) -> i64 {
+    // At the file's own offset.
+    let (here, now) = (-1, i64::from(libc::RWF_NOWAIT));
+    system_call(libc::SYS_pwritev2, [file, parts, count, here, here, now])
+}
+
+/// Sends parts to a socket.
+fn send_parts([file, parts, count]: [i64; 3], flags: c_int) -> i64 {
+    // SAFETY: all zeros is a valid value of this struct.
+    let mut message: msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (parts as *mut iovec, count as usize);
+    let message = (&raw const message) as i64;
+    system_call(libc::SYS_sendmsg, [file, message, i64::from(flags), 0, 0, 0])
+}
+
+/// The kernel's limit of parts.
+const PARTS_MAX: usize = libc::UIO_MAXIOV as usize;
+
+/// Sends parts by calls that do not block: `first` as the caller made it, and one for what is left of them.
+fn all_parts(
+    turn: &Turn,
+    (file, waits): (i64, bool),
+    (parts, count): (*const iovec, usize),
+    (first, further): (impl Fn() -> i64, impl Fn(i64, i64) -> i64),
+) -> i64 {
+    turn.tick();
+    let mut begun = turn.charged(&first);
+    while begun == AGAIN && waits {
+        turn.wait_files(&[(file as c_int, WRITES)], None);
+        begun = turn.charged(&first);
+    }
+    if begun > 0 {
+        turn.notify(true);
+    }
+    if begun <= 0 || !waits || count > PARTS_MAX {
+        return begun;
+    }
+    // SAFETY: the kernel has just read these parts.
+    let given = unsafe { std::slice::from_raw_parts(parts, count) };
+    let size = given.iter().fold(0, |sum: usize, part| sum.saturating_add(part.iov_len)) as i64;
+    if begun >= size {
+        return begun;
+    }
+    // Not on the heap: the caller may be an allocator.
+    let mut left = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PARTS_MAX];
+    left[..count].copy_from_slice(given);
+    let mut gone = 0;
+    let rest = sent_all(turn, (file, size - begun), true, |sent| {
+        for part in &mut left[..count] {
+            let skip = part.iov_len.min((begun + sent) as usize - gone);
+            part.iov_base = part.iov_base.wrapping_byte_add(skip);
+            (part.iov_len, gone) = (part.iov_len - skip, gone + skip);
+        }
+        further(left.as_ptr() as i64, count as i64)
+    });
+    begun + rest.max(0)
+}
+
 /// Repeats a call that does not block, given how much it has sent, until all is sent.
-fn sent_all(turn: &Turn, (file, size): (i64, i64), waits: bool, call: impl Fn(i64) -> i64) -> i64 {
+fn sent_all(
+    turn: &Turn,
+    (file, size): (i64, i64),
+    waits: bool,
+    mut call: impl FnMut(i64) -> i64,
+) -> i64 {
     turn.tick();
     let mut sent = 0;
     loop {
@@ -239,13 +315,19 @@ kernel! {
     };
     sendmsg(file: c_int, message: *const msghdr, flags: c_int) -> ssize_t = SYS_sendmsg, {
         Turn::enter().map(|turn| {
-            if flags & libc::MSG_DONTWAIT == 0 {
-                wait_until_ready(&turn, file, WRITES);
-            }
-            let arguments = [i64::from(file), message as i64, i64::from(flags), 0, 0, 0];
-            let done = turn.charged(|| system_call(libc::SYS_sendmsg, arguments));
-            turn.notify(true);
-            answer(done) as ssize_t
+            let (descriptor, now) = (i64::from(file), flags | libc::MSG_DONTWAIT);
+            // Addresses and control data go with the first part.
+            let first = || {
+                let whole = [descriptor, message as i64, i64::from(now), 0, 0, 0];
+                system_call(libc::SYS_sendmsg, whole)
+            };
+            let further = |parts: i64, count: i64| send_parts([descriptor, parts, count], now);
+            let none = (std::ptr::null(), 0);
+            // SAFETY: the caller's message; null is left to the kernel.
+            let parts = unsafe { message.as_ref() };
+            let parts = parts.map_or(none, |one| (one.msg_iov.cast_const(), one.msg_iovlen));
+            let waits = waits(descriptor, i64::from(flags));
+            answer(all_parts(&turn, (descriptor, waits), parts, (first, further))) as ssize_t
         })
     };
     accept(file: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int = SYS_accept, {

@@ -180,10 +180,19 @@ fn processes_and_sockets_share_one_clock() {
         for i in range(50):\n    r, w = os.pipe()\n\
         \x20   if os.fork() == 0: os.write(w, b'x'); os._exit(0)\n\
         \x20   os.read(r, 1); os.wait(); os.close(r); os.close(w)\n\
-        print(none, round(waited, 2), got, int(took), code, killed, spent)";
+        m, n = socket.socketpair(); r, w = os.pipe()\n\
+        if os.fork() == 0:\n    n.close(); os.close(r); time.sleep(1)\n\
+        \x20   m.sendmsg([b'y' * 1_000_000, b'z' * 500_000]); m.close()\n\
+        \x20   os.writev(w, [b'p' * 200_000, b'q']); os._exit(0)\n\
+        m.close(); os.close(w); parts = []\n\
+        while part := n.recv(65536): parts.append(part)\n\
+        while part := os.read(r, 65536): parts.append(part)\n\
+        os.wait()\n\
+        whole = b''.join(parts) == b'y' * 1_000_000 + b'z' * 500_000 + b'p' * 200_000 + b'q'\n\
+        print(none, round(waited, 2), got, int(took), code, killed, spent, whole)";
     let output = exec(&scratch, "--on model:intel-p4800x --cores 2", script);
     expect(&output, 0);
-    assert_eq!(stdout(&output).trim(), "[] 2.0 3000000 5 3 -9 True", "{}", stderr(&output));
+    assert_eq!(stdout(&output).trim(), "[] 2.0 3000000 5 3 -9 True True", "{}", stderr(&output));
     let mut command = scratch.crosspoint();
     let pipes = "dd if=/dev/zero bs=300000 count=10 2>/dev/null | wc -c; \
                  (sleep 3; echo late) | cat; sleep 100 &";
