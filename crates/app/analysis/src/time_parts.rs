@@ -1,13 +1,14 @@
 //! Where the time of an operation goes, as far as counters show.
 //!
-//! Transactions: their statements as seen by the client. Embedded engines with one client, and block at depth
+//! Transactions: their statements as seen by the client, or in a simulation the times of client and server.
+//! Embedded engines with one client, and block at depth
 //! 1: CPU time of the process, the drive's requests, and the rest. Both are counted over warm-up and
 //! measurement (emulated drives without the first interval) and divided by the operations of the same time.
 //! RocksDB: the steps that it times itself, for a sample of operations. Predictions: the host's I/O path and
 //! the drive. Invariants: parts sum to the whole; with several operations in flight, or if the counted times
 //! exceed the whole, there are no parts.
 
-use stats::{SIMULATED_TIMES, Served, TrialResult};
+use stats::{SIMULATED_SERVER_TIMES, SIMULATED_TIMES, Served, TrialResult};
 use study::Source;
 use units::Nanos;
 use workload::OpClass;
@@ -23,6 +24,8 @@ pub enum Part {
     RunQueue,
     /// Waiting for a lock or a condition.
     Locks,
+    /// From the event that ends a wait until the thread runs on an idle CPU.
+    WakeUps,
     /// Host I/O path of a prediction: submission, interrupt, wake-up.
     HostPath,
     /// The drive's reads.
@@ -65,6 +68,7 @@ impl Part {
             Self::Cpu => "CPU",
             Self::RunQueue => "waiting for a CPU",
             Self::Locks => "lock and condition waits",
+            Self::WakeUps => "waking up (interrupts, messages, locks)",
             Self::HostPath => "host I/O path",
             Self::DriveReads => "drive: reads",
             Self::DriveWrites => "drive: writes",
@@ -144,13 +148,14 @@ impl TimeParts {
 pub fn time_parts(group: &Group<'_>, ops: Ops) -> Option<TimeParts> {
     let whole = group.mean_latency(ops).filter(|mean| !mean.at_least)?;
     let whole = Nanos(whole.value as u64);
+    let simulated = || simulated(group, whole).filter(|_| !group.is_open_loop());
     if is_sql(group.first) {
-        return statements(group, whole);
+        return simulated().or_else(|| statements(group, whole));
     }
     if group.is_open_loop() {
         return None;
     }
-    if let Some(parts) = simulated(group, whole) {
+    if let Some(parts) = simulated() {
         return Some(parts);
     }
     if group.first.engine == "rocksdb" {
@@ -173,20 +178,47 @@ pub fn time_parts(group: &Group<'_>, ops: Ops) -> Option<TimeParts> {
     TimeParts::of(whole, counted)
 }
 
-/// Mean time breakdown of a simulated operation, from its client threads; `None` for mixed workloads.
+/// Seconds by kind, in the order of `SIMULATED_TIMES`.
+type Seconds = [f64; SIMULATED_TIMES.len()];
+/// Positions of waiting for messages and of sleeping.
+const NETWORK: usize = 4;
+const SLEEP: usize = 8;
+
+/// Clients' times by kind, with those of the server's threads in place of waiting for it.
+fn with_server(clients: Seconds, server: Seconds) -> Seconds {
+    let serving = |kind: usize| ![NETWORK, SLEEP].contains(&kind);
+    let served: f64 =
+        (0..server.len()).filter(|kind| serving(*kind)).map(|kind| server[kind]).sum();
+    // A server also works when no client waits for it.
+    let part = (clients[NETWORK] / served.max(f64::MIN_POSITIVE)).min(1.0);
+    std::array::from_fn(|kind| match kind {
+        NETWORK => clients[NETWORK] - served * part,
+        _ if serving(kind) => clients[kind] + server[kind] * part,
+        _ => clients[kind],
+    })
+}
+
+/// Mean time breakdown of a simulated operation, from its client threads and the server's; `None` for mixed
+/// workloads of an embedded engine.
 fn simulated(group: &Group<'_>, whole: Nanos) -> Option<TimeParts> {
-    if group.classes().len() != 1 {
-        return None;
-    }
     let totals = &group.first.result.totals;
-    let times = SIMULATED_TIMES.map(|name| totals.get(name).copied());
-    let sum: f64 = times.iter().copied().sum::<Option<f64>>().filter(|sum| *sum > 0.0)?;
+    let seconds = |names: [&str; 9]| -> Option<Seconds> {
+        let times = names.map(|name| totals.get(name).copied());
+        times.iter().all(Option::is_some).then(|| times.map(Option::unwrap_or_default))
+    };
+    let own = seconds(SIMULATED_TIMES)?;
+    let times = match is_sql(group.first) {
+        true => with_server(own, seconds(SIMULATED_SERVER_TIMES)?),
+        false if group.classes().len() == 1 => own,
+        false => return None,
+    };
+    let sum = Some(times.iter().sum::<f64>()).filter(|sum| *sum > 0.0)?;
     let [cpu, queue, wake_up, lock, _, read, write, flush, _] =
-        times.map(|time| time.unwrap_or(0.0) / sum * whole.get() as f64);
+        times.map(|time| time / sum * whole.get() as f64);
     let counted = [
         (Part::Cpu, cpu),
         (Part::RunQueue, queue),
-        (Part::HostPath, wake_up),
+        (Part::WakeUps, wake_up),
         (Part::Locks, lock),
         (Part::DriveReads, read),
         (Part::DriveWrites, write),
@@ -383,6 +415,23 @@ mod tests {
         assert!((share(Part::Locks) - 0.125).abs() < 1e-3, "{parts:?}");
         let (main, half) = parts.main_part().expect("the drive");
         assert!(main == Part::Drive && (half - 0.625).abs() < 1e-3, "{parts:?}");
+    }
+
+    /// A client that waits for its server must be told what the server waits for.
+    #[test]
+    fn waiting_for_a_server_is_what_the_server_did() {
+        // CPU, run queue, wake-up, lock, network, read, write, flush, sleep.
+        let clients = [1.0, 0.0, 0.5, 0.0, 8.0, 0.0, 0.0, 0.0, 0.5];
+        let server = [2.0, 0.0, 0.5, 0.5, 9.0, 1.0, 0.0, 3.0, 70.0];
+        assert_eq!(with_server(clients, server), [3.0, 0.0, 1.0, 0.5, 1.0, 1.0, 0.0, 3.0, 0.5]);
+        // Twice as much work as anyone waited for: half of it counts.
+        let busy = server.map(|time| time * 16.0 / 7.0);
+        let found = with_server(clients, busy);
+        assert!(
+            (found[0] - 1.0 - 16.0 / 7.0).abs() < 1e-9 && found[NETWORK].abs() < 1e-9,
+            "{found:?}"
+        );
+        assert_eq!(with_server(clients, [0.0; 9]), clients, "nothing is known of it");
     }
 
     /// Parts that sum to more than the whole would draw a bar that is longer than its number.

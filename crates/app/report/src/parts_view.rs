@@ -166,6 +166,7 @@ const fn drawn(part: Part) -> (&'static str, &'static str) {
         Part::Cpu => ("host-1", "CPU"),
         Part::RunQueue => ("host-2", "run queue"),
         Part::Locks => ("host-3", "locks"),
+        Part::WakeUps => ("host-2", "wake-ups"),
         Part::HostPath => ("host-2", "host's path"),
         Part::DriveReads => ("drive-1", "reads"),
         Part::DriveWrites => ("drive-2", "writes"),

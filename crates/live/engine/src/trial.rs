@@ -9,7 +9,10 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use observe::{Clock, Control, Counter, sample};
-use stats::{CounterSample, DueShares, Recording, SIMULATED_TIMES, Timeline, TrialResult};
+use stats::{
+    CounterSample, DueShares, Recording, SIMULATED_SERVER_TIMES, SIMULATED_TIMES, Timeline,
+    TrialResult,
+};
 use units::Nanos;
 use workload::Workload;
 
@@ -118,6 +121,9 @@ impl Drop for Seat<'_> {
     }
 }
 
+/// Times of a simulation in the order of [`SIMULATED_TIMES`], ns.
+pub(crate) type SimulatedTimes = [u64; SIMULATED_TIMES.len()];
+
 /// Result of one client thread.
 #[derive(Debug)]
 pub struct ClientEnd<W> {
@@ -130,7 +136,9 @@ pub struct ClientEnd<W> {
     /// Share of its time that it spent on a CPU, 0 to 1.
     pub(crate) busy: f64,
     /// In a simulation, if it is recorded: where its time went, in the order of [`SIMULATED_TIMES`], ns.
-    pub(crate) simulated: Option<[u64; SIMULATED_TIMES.len()]>,
+    pub(crate) simulated: Option<SimulatedTimes>,
+    /// The same for the server's threads, if this client counted them.
+    pub(crate) served: Option<SimulatedTimes>,
 }
 
 /// A client thread to start.
@@ -212,7 +220,9 @@ where
         result.recording.merge(&end.recording);
         result.failure = result.failure.or(end.failure);
         busy = busy.max(end.busy);
-        for (name, time) in SIMULATED_TIMES.iter().zip(end.simulated.into_iter().flatten()) {
+        let own = SIMULATED_TIMES.iter().zip(end.simulated.into_iter().flatten());
+        let server = SIMULATED_SERVER_TIMES.iter().zip(end.served.into_iter().flatten());
+        for (name, time) in own.chain(server) {
             *result.totals.entry((*name).to_owned()).or_default() += time as f64 / 1e9;
         }
         others.push(other);

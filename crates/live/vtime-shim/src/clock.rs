@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
 use libc::{clockid_t, cpu_set_t, pid_t, size_t, time_t, timespec, timeval};
-use vtime::wire::{Call, Totals};
+use vtime::wire::{Call, Totals, TotalsOf};
 
 use crate::real::{answer, kernel, real, system_call};
 use crate::turn::{Turn, Wait};
@@ -23,15 +23,19 @@ fn virtual_time() -> Option<u64> {
     Some(turn.epoch() + turn.now())
 }
 
+fn used(of: TotalsOf) -> Option<Totals> {
+    Some(Turn::enter()?.totals(of))
+}
+
 /// CPU time of this thread, or of the program.
-fn used(thread: bool) -> Option<Totals> {
-    Some(Turn::enter()?.totals(thread))
+fn used_by(thread: bool) -> Option<Totals> {
+    used(if thread { TotalsOf::Thread } else { TotalsOf::Process })
 }
 
 /// Counters for a program that is built to run in the simulation.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn crosspoint_vtime_totals(place: *mut Totals, thread: c_int) {
-    if let Some(used) = used(thread != 0) {
+pub unsafe extern "C" fn crosspoint_vtime_totals(place: *mut Totals, of: c_int) {
+    if let Some(used) = used(TotalsOf::of(of as u64)) {
         // SAFETY: the caller passes a valid pointer.
         unsafe { *place = used };
     }
@@ -44,7 +48,7 @@ pub unsafe extern "C" fn getrusage(who: c_int, place: *mut libc::rusage) -> c_in
     let own = [libc::RUSAGE_SELF, libc::RUSAGE_THREAD].contains(&who);
     if code == 0
         && own
-        && let Some(used) = used(who == libc::RUSAGE_THREAD)
+        && let Some(used) = used_by(who == libc::RUSAGE_THREAD)
     {
         // SAFETY: a valid pointer, just written.
         let found = unsafe { &mut *place };
@@ -74,7 +78,7 @@ pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) ->
     let of_day = (0..=11).contains(&clock) && !cpu.contains(&clock);
     let now = match (of_day, cpu.contains(&clock)) {
         (true, _) => virtual_time(),
-        (_, true) => used(clock == libc::CLOCK_THREAD_CPUTIME_ID).map(|used| used.cpu),
+        (_, true) => used_by(clock == libc::CLOCK_THREAD_CPUTIME_ID).map(|used| used.cpu),
         _ => None,
     };
     if let Some(now) = now {

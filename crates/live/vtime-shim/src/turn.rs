@@ -6,7 +6,7 @@ use std::os::fd::FromRawFd as _;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU32};
 
-use vtime::wire::{self, Call, NEVER, PROCESSES, SLOTS, Shared, Slot, Totals};
+use vtime::wire::{self, Call, NEVER, PROCESSES, SLOTS, Shared, Slot, Totals, TotalsOf};
 
 use crate::real::{errno, set_errno, system_call};
 use crate::streams;
@@ -233,9 +233,9 @@ impl Turn {
         self.slot.arguments[place].load(Relaxed)
     }
 
-    /// Counters of this thread, or of all threads.
-    pub fn totals(&self, thread: bool) -> Totals {
-        self.call(Call::Totals, &[u64::from(thread)]);
+    /// Counters of this thread, of all threads, or of what serves this process.
+    pub fn totals(&self, of: TotalsOf) -> Totals {
+        self.call(Call::Totals, &[of as u64]);
         Totals::of(std::array::from_fn(|place| self.argument(place)))
     }
 

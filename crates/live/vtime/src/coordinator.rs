@@ -18,7 +18,7 @@ use crate::file_access::{AccessStart, StepEnd};
 use crate::file_calls;
 use crate::host::{Ended, Host};
 use crate::process::Process;
-use crate::wire::{self, Call, NEVER, PROCESSES, SLOTS, Shared, Totals};
+use crate::wire::{self, Call, NEVER, PROCESSES, SLOTS, Shared, Totals, TotalsOf};
 
 /// CPU time of a buffered access without device requests, and of copying a KiB (assumed; 10 GB/s).
 const CACHED_ACCESS: Nanos = Nanos(400);
@@ -171,13 +171,27 @@ impl<'h, D: Device> Coordinator<'h, D> {
         times
     }
 
-    /// Counters of a thread, or of its process.
-    fn totals(&self, task: TaskId, thread: bool) -> Totals {
+    /// Times of the threads of other processes that have waited for a message.
+    fn times_of_servers(&self, own: u32) -> Times {
+        let mut sum = Times::default();
+        for number in 0..self.threads.len() {
+            let times = self.scheduler.times(TaskId(number as u32));
+            let process = self.shared.slots[number].process.load(Relaxed);
+            if process != own && times.waits[Wait::Network as usize] > Nanos::ZERO {
+                sum.add(&times);
+            }
+        }
+        sum
+    }
+
+    /// Counters of a thread, of its process, or of what serves that.
+    fn totals(&self, task: TaskId, of: TotalsOf) -> Totals {
         let (drive, counts) = (self.drive.totals(), self.scheduler.counts());
         let own = self.shared.slots[task.0 as usize].process.load(Relaxed);
-        let times = match thread {
-            true => self.scheduler.times(task),
-            false => self.times(|process| process == own),
+        let times = match of {
+            TotalsOf::Thread => self.scheduler.times(task),
+            TotalsOf::Process => self.times(|process| process == own),
+            TotalsOf::Servers => self.times_of_servers(own),
         };
         let [reading, writing, flushing] = drive.times.map(Nanos::get);
         let waits = times.waits.iter();
@@ -325,7 +339,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
                 self.scheduler.block(task, &[], None, Wait::Network);
             }
             Some(Call::Totals) => {
-                let totals = self.totals(task, argument(0) == 1);
+                let totals = self.totals(task, TotalsOf::of(argument(0)));
                 for (place, value) in slot.arguments.iter().zip(totals.values()) {
                     place.store(value, Relaxed);
                 }

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use crate::wire::{TOTALS_FUNCTION, Totals};
+use crate::wire::{TOTALS_FUNCTION, Totals, TotalsOf};
 
 type Fill = unsafe extern "C" fn(*mut Totals, libc::c_int);
 
@@ -26,20 +26,26 @@ pub fn is_simulated() -> bool {
 /// Counters of this process in its simulation; `None` outside of one.
 #[must_use]
 pub fn totals() -> Option<Totals> {
-    ask(false)
+    ask(TotalsOf::Process)
 }
 
 /// Counters of the calling thread; requests to the drive are those of all threads.
 #[must_use]
 pub fn thread_totals() -> Option<Totals> {
-    ask(true)
+    ask(TotalsOf::Thread)
 }
 
-fn ask(thread: bool) -> Option<Totals> {
+/// Counters of the threads that serve this process: those of other processes that have waited for a message.
+#[must_use]
+pub fn server_totals() -> Option<Totals> {
+    ask(TotalsOf::Servers)
+}
+
+fn ask(of: TotalsOf) -> Option<Totals> {
     let fill = fill()?;
     // In real time the library leaves it as it is.
     let mut totals = Totals { cpu: u64::MAX, ..Totals::default() };
     // SAFETY: a local variable of that type.
-    unsafe { fill(&raw mut totals, libc::c_int::from(thread)) };
+    unsafe { fill(&raw mut totals, of as libc::c_int) };
     (totals.cpu != u64::MAX).then_some(totals)
 }

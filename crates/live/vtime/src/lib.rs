@@ -25,7 +25,7 @@ pub use drive::Drive;
 pub use error::VtimeError;
 pub use file_access::{AccessStart, DriveTotals, FileAccess, FileSystem, StepEnd};
 pub use host::{Ended, Host};
-pub use inside::{is_simulated, thread_totals, totals};
+pub use inside::{is_simulated, server_totals, thread_totals, totals};
 pub use process::Process;
 pub use simulation::{RealTime, Simulation, simulate};
 pub use wire::Totals;

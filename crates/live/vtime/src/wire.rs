@@ -69,8 +69,7 @@ pub enum Call {
     WaitFiles,
     /// A file that others wait for may be ready.
     Notify,
-    /// Fills its arguments with [`Totals`]: of the thread if the first argument is 1, otherwise of its
-    /// process.
+    /// Fills its arguments with [`Totals`]; the first argument is a [`TotalsOf`].
     Totals,
     /// Something that is not simulated was called. Arguments: its name, encoded by [`name_to_arguments`]. The
     /// last call, see [`Call::of`].
@@ -103,6 +102,29 @@ pub fn name_to_arguments(name: &str) -> [u64; 4 + KEYS] {
 pub fn name_of_arguments(words: impl Iterator<Item = u64>) -> String {
     let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).take_while(|byte| *byte != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Whose times are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TotalsOf {
+    /// Those of all threads of the process.
+    Process,
+    /// Those of the calling thread.
+    Thread,
+    /// Those of threads of other processes that have waited for a message: what serves this process.
+    Servers,
+}
+
+impl TotalsOf {
+    /// From an argument.
+    #[must_use]
+    pub const fn of(argument: u64) -> Self {
+        match argument {
+            1 => Self::Thread,
+            2 => Self::Servers,
+            _ => Self::Process,
+        }
+    }
 }
 
 /// Counters of a program.
@@ -147,8 +169,8 @@ impl Totals {
     }
 }
 
-/// Function of the preloaded library that fills [`Totals`], of the calling thread if the second argument is
-/// not 0: `extern "C" fn(*mut Totals, c_int)`.
+/// Function of the preloaded library that fills [`Totals`]; the second argument is a [`TotalsOf`]:
+/// `extern "C" fn(*mut Totals, c_int)`.
 pub const TOTALS_FUNCTION: &std::ffi::CStr = c"crosspoint_vtime_totals";
 
 /// Flags of [`Call::Access`].

@@ -76,6 +76,19 @@ pub const SIMULATED_TIMES: [&str; 9] = [
     "simulated_sleep",
 ];
 
+/// The same for the threads of a server that served the clients.
+pub const SIMULATED_SERVER_TIMES: [&str; 9] = [
+    "simulated_server_cpu",
+    "simulated_server_run_queue",
+    "simulated_server_wake_up",
+    "simulated_server_lock",
+    "simulated_server_network",
+    "simulated_server_read",
+    "simulated_server_write",
+    "simulated_server_flush",
+    "simulated_server_sleep",
+];
+
 /// A bottleneck other than the storage. Shares are between 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
