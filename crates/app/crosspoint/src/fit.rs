@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use archive::output::{SealStyle, seal};
 use archive::{Run, TrialOutcome, TrialRecord};
-use fit::{FitCategory, FitPoint, FitTimes, Naming, Residual};
+use fit::{FitCategory, FitPoint, FitTimes, FlushPoint, Naming, Residual};
 use runner::{Ending, RunnerError};
 use serde_json::json;
 use units::{Bytes, Nanos, Rate, Seed, Share, human_count};
@@ -23,6 +23,8 @@ use crate::show::Failure;
 
 /// The study that is run.
 const STUDY: &str = "device-fit";
+/// The comment from which on it measures flushes.
+const FLUSHES: &str = "# Flushes, from here on";
 
 pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     let (path, drawn) = outputs(arguments)?;
@@ -52,7 +54,10 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
             reason: error.to_string(),
         },
     })?;
-    let residuals = fit::residuals(&profile, &points, Seed(1));
+    let flushed = flush_points(&run);
+    let profile = fit::with_flushes(profile, &flushed, &naming.source);
+    let mut residuals = fit::residuals(&profile, &points, Seed(1));
+    residuals.extend(fit::flush_residuals(&profile, &flushed, Seed(1)));
     let known = points.iter().filter(|point| point.ops() > 0).count();
     let left_out = known - fit::kept_up(&points).len();
     let inputs = inputs(arguments);
@@ -70,11 +75,13 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
         let mut document = document((&path, drawn.as_deref(), &folder), &residuals, own);
         document["schedules_left_out"] = json!(left_out);
         document["trials_left_out"] = json!(others);
+        document["flushes_fitted"] = json!(fit::fitted_flushes(&flushed));
         out!("{document:#}");
         return Ok(exit::OK);
     }
     print_residuals(&residuals);
     print_categories(&residuals, own);
+    print_flushes(&flushed);
     if left_out > 0 {
         out!("left out: {left_out} open loops above 85 % of the closed-loop rate");
     }
@@ -173,6 +180,17 @@ fn document(
            "device_against_itself_p99_worst": known(own[1], own[1].worst)})
 }
 
+/// Prints which flushes were fitted.
+fn print_flushes(flushed: &[FlushPoint]) {
+    match fit::fitted_flushes(flushed)[..] {
+        [] => out!("flushes: not fitted, so durable databases do not run on this profile"),
+        ref fitted => {
+            let fitted: Vec<String> = fitted.iter().map(ToString::to_string).collect();
+            out!("flushes: fitted after {} writes", fitted.join(", "));
+        }
+    }
+}
+
 /// Prints errors of fitted jobs and, by class, of held-out jobs, next to the device's own repeatability.
 fn print_categories(residuals: &[Residual], own: [ErrorSummary; 2]) {
     out!(
@@ -223,7 +241,13 @@ fn measure(arguments: &FitArguments, target: &Path) -> Result<(PathBuf, Ending),
     let mut text = runner::load_study(STUDY)?.text;
     if !writable {
         say!("without --i-will-lose-data the device is only read: writes are taken as reads");
-        text = reads_only(&text);
+        set.push("experiment.*.job.read_share=100%".to_owned());
+    }
+    let name = target.to_str().filter(|_| modelled);
+    let profile = name.map(runner::profile).transpose()?;
+    if !writable || profile.is_some_and(|one| one.parameters.unknown_flush().is_some()) {
+        // Nothing to flush, or a model that does not know what it takes.
+        text.truncate(text.find(FLUSHES).unwrap_or(text.len()));
     }
     let refuse = |error: study::StudyError| {
         let named = runner::StudyText { name: STUDY.into(), text: text.clone() };
@@ -235,19 +259,14 @@ fn measure(arguments: &FitArguments, target: &Path) -> Result<(PathBuf, Ending),
     Ok((end.path, end.ending))
 }
 
-/// The study without its jobs that write.
-fn reads_only(text: &str) -> String {
-    let reads = ["experiment.*.job.read_share=100%".to_owned()];
-    study::apply_overrides(text, &reads).unwrap_or_else(|_| text.to_owned())
-}
-
 /// Share of reads, block size, depth, threads and rate of a job.
 type JobKey = (u32, u64, u32, u32, u64);
 
 /// Measured points, over the `wanted` repetitions.
 fn points(run: &Run, wanted: fn(u32) -> bool) -> Vec<FitPoint> {
     let mut points: BTreeMap<JobKey, FitPoint> = BTreeMap::new();
-    for trial in run.trials.iter().filter(|trial| wanted(trial.repetition) && counts(trial)) {
+    let plain = |trial: &&TrialRecord| counts(trial) && flushes_of(trial).is_none();
+    for trial in run.trials.iter().filter(plain).filter(|trial| wanted(trial.repetition)) {
         let Some((read_share, block_size, queue_depth, threads)) = job(trial) else { continue };
         let rate: Option<Rate> = trial.point.get("rate").and_then(|word| word.parse().ok());
         let share = 10_000 - (read_share.fraction() * 10_000.0) as u32;
@@ -275,8 +294,39 @@ fn points(run: &Run, wanted: fn(u32) -> bool) -> Vec<FitPoint> {
 }
 
 /// Parameters that a job of the fit may set; others must be at their defaults.
-const KNOWN: [&str; 7] =
-    ["arrivals", "block_size", "clients", "pattern", "queue_depth", "rate", "read_share"];
+const KNOWN: [&str; 9] = [
+    "arrivals",
+    "block_size",
+    "clients",
+    "dsync",
+    "pattern",
+    "queue_depth",
+    "rate",
+    "read_share",
+    "sync_every",
+];
+
+/// Writes before each flush of a trial; `Some(None)` for forced writes, `None` for neither.
+#[expect(clippy::option_option, reason = "the inner one is that of a flush point")]
+fn flushes_of(trial: &TrialRecord) -> Option<Option<u32>> {
+    let word = |name: &str| trial.point.get(name).map(String::as_str);
+    let every = word("sync_every").and_then(|word| word.parse().ok()).filter(|every| *every > 0);
+    every.map(Some).or_else(|| (word("dsync") == Some("true")).then_some(None))
+}
+
+/// Measured flushes and forced writes of 4 KiB at queue depth 1, over all repetitions.
+fn flush_points(run: &Run) -> Vec<FlushPoint> {
+    let mut points: BTreeMap<Option<u32>, FitTimes> = BTreeMap::new();
+    let alone = Some((Share::NONE, Bytes(4096), 1, 1));
+    for trial in run.trials.iter().filter(|trial| counts(trial) && job(trial) == alone) {
+        let Some(writes) = flushes_of(trial) else { continue };
+        let class = if writes.is_some() { OpClass::Sync } else { OpClass::Write };
+        let total = trial.result.recording.total(Some(class));
+        let times = points.entry(writes).or_default();
+        times.add(total.due.ops, total.due.latency_sum, &total.latency);
+    }
+    points.into_iter().map(|(writes, times)| FlushPoint { writes, times }).collect()
+}
 
 /// Whether a trial is a complete job of the fit.
 fn counts(trial: &TrialRecord) -> bool {

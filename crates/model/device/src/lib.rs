@@ -38,7 +38,7 @@ pub use constant::{Constant, ConstantKind};
 pub use events::{Event, EventQueue};
 pub use faults::{Asked, Fault, FaultPlan, FaultPlanError, Range, Window};
 pub use faulty::{FaultError, Faulty, FaultyDrive, Judgement};
-pub use flow::{Flow, FlowMixes, FlowPaced, FlowParameters, FlowRested};
+pub use flow::{Flow, FlowFlushes, FlowMixes, FlowPaced, FlowParameters, FlowRested};
 pub use hdd::{Hdd, HddParameters};
 pub use hop::{Hop, HopParameters};
 pub use missed::MissCause;

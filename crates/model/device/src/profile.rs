@@ -70,7 +70,7 @@ impl Parameters {
             Self::Nand(p) if p.write_cache.is_none() => {
                 Some("its profile does not set `write_cache`")
             }
-            Self::Flow(_) => Some("it was measured without flushes"),
+            Self::Flow(p) if p.flushes.is_none() => Some("it was measured without flushes"),
             _ => self.below().into_iter().find_map(|(_, device)| device.parameters.unknown_flush()),
         }
     }

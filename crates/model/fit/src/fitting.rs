@@ -389,6 +389,32 @@ mod tests {
         assert_eq!(kept_up.iter().filter(|point| point.rate.is_some()).count(), 2);
     }
 
+    /// Otherwise no durable database runs on a fitted profile, or with a wrong commit.
+    #[test]
+    fn flushes_take_what_was_measured_after_as_many_writes() {
+        let profile = fit(&points(), &naming()).unwrap();
+        assert!(profile.parameters.unknown_flush().is_some());
+        let measured = |writes: Option<u32>| {
+            let base = writes.map_or(450, |writes| 400 + 10 * u64::from(writes));
+            crate::FlushPoint { writes, times: some(2_000, base, 0) }
+        };
+        let mut flushes: Vec<_> = [None, Some(1), Some(8), Some(24), Some(64)].map(measured).into();
+        let with = crate::with_flushes(profile.clone(), &flushes, "test");
+        let with = Profile::parse(&with.to_toml()).expect("it reads what it wrote");
+        assert_eq!(with.parameters.unknown_flush(), None);
+        let found = crate::flush_residuals(&with, &flushes, Seed(1));
+        assert_eq!(found.len(), 15);
+        assert_eq!(found.iter().filter(|one| one.category.held_out()).count(), 3);
+        for one in found {
+            assert!(one.error().abs() < if one.metric == "p99" { 0.05 } else { 0.02 }, "{one:?}");
+        }
+        // Without one of the fitted jobs nothing is added.
+        flushes.remove(0);
+        let without = crate::with_flushes(profile, &flushes, "test");
+        assert!(without.parameters.unknown_flush().is_some());
+        assert!(crate::flush_residuals(&without, &flushes, Seed(1)).is_empty());
+    }
+
     #[test]
     fn a_device_that_was_not_written_says_so() {
         let reads: Vec<FitPoint> =

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod fitting;
+mod flushes;
 mod paced;
 mod points;
 mod rested;
@@ -14,5 +15,6 @@ mod tables;
 mod thread;
 
 pub use fitting::{Naming, fit};
+pub use flushes::{FlushPoint, fitted_flushes, flush_residuals, with_flushes};
 pub use points::{FitCategory, FitError, FitPoint, FitTimes, kept_up};
 pub use run::{Residual, residuals};

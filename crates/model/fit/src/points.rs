@@ -92,11 +92,14 @@ pub enum FitCategory {
     Threads,
     /// Held out: scheduled reads and mixes, and faster scheduled writes of larger blocks.
     Schedule,
+    /// Held out: flushes after other numbers of writes.
+    Flushes,
 }
 
 units::words!(FitCategory {
     Fitted => "fitted", Chosen => "chosen with", Reads => "reads", Writes => "writes",
     Mixes => "mixes", Sizes => "sizes", Threads => "threads", Schedule => "schedule",
+    Flushes => "flushes",
 });
 
 impl FitCategory {

@@ -60,9 +60,7 @@ pub(crate) fn recording_of(
     seed: Seed,
 ) -> Recording {
     let seconds = (length.operations / point.iops()).clamp(length.seconds, SECONDS_MAX);
-    let measure = Nanos((seconds * 1e9) as u64);
-    let timeline =
-        Timeline { warm_up: Nanos::from_millis(100), measure, interval: Nanos(measure.get() / 4) };
+    let timeline = timeline(Nanos((seconds * 1e9) as u64));
     let size = u32::try_from(point.block_size.get()).unwrap_or(4096);
     let arrivals = point.rate.map(|rate| Arrivals::open(Spacing::Poisson, rate));
     let plan = BlockPlan {
@@ -71,7 +69,21 @@ pub(crate) fn recording_of(
         arrivals: arrivals.unwrap_or(Arrivals::CLOSED),
         ..BlockPlan::reads(size, profile.capacity, timeline.end())
     };
-    let threads = point.threads.max(1);
+    simulate(profile, plan, (timeline, point.threads.max(1)), seed)
+}
+
+/// A measurement of this length after a warm-up.
+pub(crate) fn timeline(measure: Nanos) -> Timeline {
+    Timeline { warm_up: Nanos::from_millis(100), measure, interval: Nanos(measure.get() / 4) }
+}
+
+/// Simulates the profile with this many client threads.
+pub(crate) fn simulate(
+    profile: &Profile,
+    plan: BlockPlan,
+    (timeline, threads): (Timeline, u32),
+    seed: Seed,
+) -> Recording {
     let (met, host) = HostModel::io_uring().to(profile).met_by(profile, threads);
     let device = Model::new(&met, Condition::Steady, seed);
     let target = BlockPath::new(device, host, threads as usize, seed);

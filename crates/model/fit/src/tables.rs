@@ -167,6 +167,7 @@ impl<'a> Tables<'a> {
             large_mixes: mixes(1, LARGE),
             paced: None,
             rested: None,
+            flushes: None,
             alone: None,
         }
     }

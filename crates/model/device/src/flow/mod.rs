@@ -25,9 +25,12 @@
 //! If measurements show that requests after an idle period take longer (`rested`), their time is multiplied
 //! by the factor for the length of that period.
 //!
+//! Flushes and forced writes take the times measured for them, if any were (`flushes`).
+//!
 //! Invariant: in a closed loop at a measured depth and mix, the mean and quantiles are those of its table.
 
 mod buffer;
+mod flushes;
 mod kinds;
 mod mixes;
 mod parameters;
@@ -35,9 +38,10 @@ mod rested;
 mod rows;
 
 use buffer::Buffer;
+use flushes::Flushes;
 use kinds::{Kind, Place, along};
 use mixes::Mixes;
-pub use parameters::{FlowMixes, FlowPaced, FlowParameters, FlowRested};
+pub use parameters::{FlowFlushes, FlowMixes, FlowPaced, FlowParameters, FlowRested};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rested::Rested;
@@ -68,6 +72,7 @@ pub struct Flow {
     large_mixes: Option<Mixes>,
     buffer: Option<Buffer>,
     rested: Option<Rested>,
+    flushes: Option<Flushes>,
     /// Time of a thread between operations, nanoseconds.
     between: f64,
     /// Share of writes among recent requests, weighted by work.
@@ -124,6 +129,7 @@ impl Flow {
             large_mixes: p.large_mixes.as_ref().map(|mixes| Mixes::new(mixes, p, &shares)),
             buffer: p.paced.as_ref().map(|paced| Buffer::new(paced, &shares)),
             rested: p.rested.as_ref().map(Rested::new),
+            flushes: p.flushes.as_ref().map(|flushes| Flushes::new(flushes, &shares)),
             between: p.thread_between.as_ref().map_or(0.0, |time| time.value.get() as f64),
             shares,
             written: 0.0,
@@ -186,8 +192,7 @@ impl Flow {
 
     /// Draws a latency for a request at this work in flight, including its own.
     fn draw(&mut self, now: Nanos, kind: usize, place: Place, load: f64) -> Nanos {
-        let share = self.random.next_u64() as f64 / 2f64.powi(64);
-        let quantile = Quantile::new(share, &self.shares);
+        let quantile = self.quantile();
         let among = match &self.buffer {
             Some(buffer) if kind == 0 => buffer.pressure(now).min(PRESSURE_MAX),
             _ => 1.0,
@@ -196,6 +201,38 @@ impl Flow {
         let buffered =
             if kind == 1 { self.buffered(now, place, load, (time, quantile)) } else { None };
         Nanos(buffered.unwrap_or(time).clamp(1.0, LONGEST) as u64)
+    }
+
+    /// A random position in a distribution.
+    fn quantile(&mut self) -> Quantile {
+        let share = self.random.next_u64() as f64 / 2f64.powi(64);
+        Quantile::new(share, &self.shares)
+    }
+
+    /// The time of a flush; none if flushes were not measured, which studies that need them refuse.
+    fn flush(&mut self) -> Nanos {
+        if self.flushes.is_none() {
+            return Nanos::ZERO;
+        }
+        let quantile = self.quantile();
+        let takes = self.flushes.as_mut().map_or(0.0, |flushes| flushes.flush(quantile));
+        Nanos(takes.min(LONGEST) as u64)
+    }
+
+    /// The time of a request, given that of one that need not reach the medium.
+    fn time_of(&mut self, now: Nanos, request: Request, plain: Nanos) -> Nanos {
+        let writes = matches!(request.operation, Operation::Write | Operation::WriteZeroes);
+        let Some(flushes) = self.flushes.as_mut().filter(|_| writes) else { return plain };
+        if !request.fua {
+            flushes.note_write();
+            return plain;
+        }
+        let quantile = self.quantile();
+        let takes = self.flushes.as_ref().map_or(plain, |flushes| flushes.forced(plain, quantile));
+        if let Some(busy) = self.busy.last_mut() {
+            busy.end = now + takes;
+        }
+        takes
     }
 
     /// A table value for a request of this kind and size at this work in flight, with the share `among` of
@@ -260,11 +297,20 @@ impl Flow {
 
 impl Device for Flow {
     fn submit(&mut self, now: Nanos, request: Request) {
-        // Flushes were not measured; studies that need them are refused on such a profile.
-        if request.operation == Operation::Flush {
-            return self.done.at_once(now, request.id);
+        let takes = match request.operation {
+            Operation::Flush => match self.flush() {
+                Nanos::ZERO => return self.done.at_once(now, request.id),
+                takes => takes,
+            },
+            operation => {
+                let plain = self.take(now, operation, request.length, request.queue);
+                self.time_of(now, request, plain)
+            }
+        };
+        if let Some(rested) = &mut self.rested {
+            // A flush or a forced write is no rest.
+            rested.note(request.queue, now + takes);
         }
-        let takes = self.take(now, request.operation, request.length, request.queue);
         let stages = Stages::new(takes, [(Stage::Media, takes)]);
         self.done.push(Completion { id: request.id, at: now + takes, stages });
     }
@@ -311,6 +357,7 @@ mod tests {
             large_mixes: None,
             paced: None,
             rested: None,
+            flushes: None,
             alone: None,
         }
     }

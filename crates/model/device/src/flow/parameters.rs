@@ -40,6 +40,8 @@ pub struct FlowParameters {
     pub paced: Option<FlowPaced>,
     /// Slowdown of requests after an idle period; if absent, none.
     pub rested: Option<FlowRested>,
+    /// Flushes and forced writes; if absent, they were not measured.
+    pub flushes: Option<FlowFlushes>,
     /// Tables of a single client thread, thread time included; if absent, the tables above. A thread that is
     /// its own bottleneck, or is descheduled, differs from several.
     pub alone: Option<Box<FlowParameters>>,
@@ -87,6 +89,42 @@ pub struct FlowRested {
     pub factors: Constant<Vec<f64>>,
     /// `[size]`: share of the slowdown that applies to the size, 0 to 10.
     pub parts: Constant<Vec<f64>>,
+}
+
+/// Flushes of a client at queue depth 1, and its writes that are on the medium when they end.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlowFlushes {
+    /// Numbers of writes since the last flush, rising from 1.
+    pub writes: Constant<Vec<u32>>,
+    /// `[number of writes][percentile]`: time of a flush.
+    pub times: Constant<Vec<Vec<Nanos>>>,
+    /// `[number of writes][percentile range]`: mean of the range.
+    pub means: Constant<Vec<Vec<Nanos>>>,
+    /// `[percentile]`: time of a forced write (FUA or O_DSYNC) of the smallest size.
+    pub forced_times: Constant<Vec<Nanos>>,
+    /// `[percentile range]`: mean of the range.
+    pub forced_means: Constant<Vec<Nanos>>,
+}
+
+impl FlowFlushes {
+    fn impossible(&self, columns: usize) -> Option<String> {
+        let writes = &self.writes.value;
+        let last = writes.last().copied().unwrap_or_default();
+        if writes.first() != Some(&1) || !writes.is_sorted_by(|a, b| a < b) || last > DEPTH_MAX {
+            return Some(format!("`flushes.writes` must rise from 1 to at most {DEPTH_MAX}"));
+        }
+        let depths = [writes.len()];
+        let table = |name, rows: &Vec<Vec<Nanos>>, columns| {
+            bad_table(name, std::slice::from_ref(rows), &depths, columns)
+        };
+        let row =
+            |name, row: &Vec<Nanos>, columns| bad_table(name, &[vec![row.clone()]], &[1], columns);
+        table("flushes.times", &self.times.value, columns)
+            .or_else(|| table("flushes.means", &self.means.value, columns - 1))
+            .or_else(|| row("flushes.forced_times", &self.forced_times.value, columns))
+            .or_else(|| row("flushes.forced_means", &self.forced_means.value, columns - 1))
+    }
 }
 
 impl FlowRested {
@@ -197,6 +235,7 @@ impl FlowParameters {
             .or_else(|| self.impossible_large_mixes(columns))
             .or_else(|| self.paced.as_ref()?.impossible(sizes.len(), columns))
             .or_else(|| self.rested.as_ref()?.impossible(sizes.len()))
+            .or_else(|| self.flushes.as_ref()?.impossible(columns))
             .or_else(|| self.impossible_alone())
     }
 

@@ -74,6 +74,11 @@ impl Row {
         (1.0 - (squares / (self.mean * self.mean) - 1.0) / EVEN).clamp(0.0, 1.0)
     }
 
+    /// The mean.
+    pub fn mean(&self) -> f64 {
+        self.mean
+    }
+
     /// The time at a quantile.
     #[inline]
     pub fn time(&self, quantile: Quantile) -> f64 {
