@@ -79,7 +79,8 @@ fn storages(found: &mut Vec<Mismatch>, first: &StackRecord, second: &StackRecord
         true => String::new(),
         false => {
             let times: Vec<String> = record.host_times.iter().map(ToString::to_string).collect();
-            format!("{} {}", record.host_path.as_deref().unwrap_or(""), times.join(" + "))
+            let path = record.host_path.as_deref().unwrap_or("");
+            format!("{path} {} {:?}", times.join(" + "), record.scheduler_times)
         }
     };
     note(found, &place, ("Host model", &host(first), &host(second)));

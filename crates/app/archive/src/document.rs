@@ -81,6 +81,10 @@ pub struct StackRecord {
     /// Host times in the order of `sim::HostModel::times`; empty in older runs and for real stacks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_times: Vec<Nanos>,
+    /// Measured costs of scheduling in the order of `sim::SchedulerCosts::times`; empty if they are those of
+    /// the reference host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scheduler_times: Vec<Nanos>,
     /// Cores, and whether they are hardware threads of shared cores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_cores: Option<(u32, bool)>,

@@ -5,6 +5,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
+use runner::{FittedScheduler, RunnerError};
 use serde_json::json;
 use sim::{Calibration, HostModel};
 use stack::{StackError, state_directory};
@@ -37,17 +38,21 @@ pub fn run(directory: &Path, forget: bool, json: bool) -> Result<ExitCode, Failu
     let found = runner::calibrate(directory, running.parts(), &mut tell);
     drop(counted);
     running.undo();
-    let Some(found) = found? else { return Ok(exit::INTERRUPTED) };
+    let Some(mut found) = found? else { return Ok(exit::INTERRUPTED) };
+    let scheduler = runner::fit_scheduler(directory);
+    found.scheduler = scheduler.as_ref().ok().map(|fitted| fitted.costs);
     Output::own(&path).write(found.text().as_bytes())?;
     if json {
         out!("{:#}", json!({"schema": 1, "file": path, "calibration": found}));
     } else {
-        print(&found, &path);
+        print(&found);
+        print_scheduler(&scheduler);
+        out!("predictions use it from now on: {}", path.display());
     }
     Ok(exit::OK)
 }
 
-fn print(found: &Calibration, path: &Path) {
+fn print(found: &Calibration) {
     out!(
         "{:<10} {:>5} {:>14} {:>10} {:>16} {:>10}",
         "path",
@@ -76,5 +81,20 @@ fn print(found: &Calibration, path: &Path) {
         let (here, there) = (human_count(own.thread_rate()), human_count(known.thread_rate()));
         out!("one thread reaches {here}/s here, {there}/s on the published host");
     }
-    out!("predictions use it from now on: {}", path.display());
+}
+
+fn print_scheduler(fitted: &Result<FittedScheduler, RunnerError>) {
+    let FittedScheduler { costs, checks } = match fitted {
+        Ok(fitted) => fitted,
+        Err(error) => {
+            return out!("waking threads: not measured ({error}); a reference host is used");
+        }
+    };
+    out!("going to sleep: {}, switching threads: {}", costs.block, costs.switch);
+    for check in checks {
+        let kind = if check.is_socket { "socket" } else { "lock" };
+        let where_to = if check.cores == 1 { "the same core" } else { "an idle core" };
+        let (measured, simulated) = (check.measured, check.simulated);
+        out!("waking through a {kind} on {where_to}: {measured}, simulated {simulated}");
+    }
 }

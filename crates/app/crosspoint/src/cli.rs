@@ -206,9 +206,10 @@ pub enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Measure this host's I/O submission overhead for predictions (takes 15 s)
+    /// Measure this host's I/O submission and wake-up costs for predictions and simulations (takes 20 s)
     #[command(after_help = "Example: crosspoint calibrate /mnt/nvme\n\n\
-            Without a calibration, predictions assume a published reference host (2020 Xeon, Linux 5.15).")]
+            Without a calibration, predictions assume a published host (2020 Xeon, Linux 5.15), and\n\
+            simulations also the wake-up costs of a virtual machine.")]
     Calibrate {
         /// Directory for a 64 MiB temporary file; must be on a disk, not tmpfs
         #[arg(default_value = ".")]
@@ -265,6 +266,13 @@ pub enum Verb {
     /// Host a database engine for another process of this program; JSON lines on stdin and stdout
     #[command(hide = true)]
     Engine,
+    /// Measure in a simulation how long waking a thread takes; prints nanoseconds
+    #[command(hide = true, name = runner::WAKING_VERB)]
+    Waking {
+        /// Through a socket instead of a futex
+        #[arg(long)]
+        socket: bool,
+    },
     /// Serve a modelled drive for another process of this program; JSON lines on stdin and stdout
     #[command(hide = true, name = runner::drives::DRIVE_VERB)]
     ServeDrive,

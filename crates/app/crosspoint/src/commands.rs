@@ -69,6 +69,16 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             Ok(exit::OK)
         }
         Verb::Engine => Ok(crate::host::host()),
+        Verb::Waking { socket } => match runner::waking(socket) {
+            Ok(time) => {
+                out!("{time}");
+                Ok(exit::OK)
+            }
+            Err(error) => {
+                say!("error: {error}: this verb is internal");
+                Ok(exit::ENVIRONMENT)
+            }
+        },
         Verb::ServeDrive => match runner::drives::serve_drive() {
             Ok(()) => Ok(exit::OK),
             Err(error) => {

@@ -6,15 +6,18 @@ use std::process::Command;
 
 use runner::SimulatedHost;
 use sim::scheduler::Wait;
+use stack::state_directory;
 use units::{Bytes, Nanos, Seed, human_count};
 use vtime::{Ended, FileSystem, VtimeError, simulate};
 
 use crate::cli_drives::{ExecArguments, SimulatedFileSystem};
 use crate::exit::{self, ExitCode};
+use crate::host_file;
 use crate::show::Failure;
 
 pub fn run(arguments: &ExecArguments) -> Result<ExitCode, Failure> {
     let profile = runner::profile(&arguments.on)?;
+    let here = state_directory().ok().and_then(|state| host_file::here(&state));
     let simulated = SimulatedHost {
         cores: arguments.cores,
         memory: arguments.memory,
@@ -22,7 +25,8 @@ pub fn run(arguments: &ExecArguments) -> Result<ExitCode, Failure> {
             SimulatedFileSystem::Ext4 => FileSystem::Ext4,
             SimulatedFileSystem::Ext4NoJournal => FileSystem::Ext4NoJournal,
         },
-        path: runner::psync_path(&profile),
+        path: runner::psync_path(&profile, here.as_ref()),
+        scheduler: here.and_then(|here| here.scheduler),
         condition: arguments.condition,
         seed: Seed(arguments.seed),
     };
@@ -33,6 +37,7 @@ pub fn run(arguments: &ExecArguments) -> Result<ExitCode, Failure> {
     match simulate(&host, drive, Command::new(program).args(rest)) {
         Ok((code, ended)) => {
             say!("{}", summary(&arguments.on, arguments.cores, &ended));
+            say!("{}", simulated.in_words());
             if code == 0 {
                 return Ok(exit::OK);
             }

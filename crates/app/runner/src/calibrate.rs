@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use block::{BlockSpec, Target};
-use observe::{Control, Provenance};
+use observe::{Control, Provenance, Waking};
 use sim::{Calibration, HostModel, PathCost, WakeUps};
 use stack::{Journal, StackError, WorkArea, fill};
 use stats::Timeline;
@@ -22,7 +22,7 @@ const SIZE: Bytes = Bytes::mib(64);
 /// Number of rounds; medians are used.
 const ROUNDS: usize = 5;
 /// Queue depths. With pread a thread sleeps in every operation, so the overhead of the path cannot be
-/// separated from that of sleeping: the published psync path is used.
+/// separated from that of sleeping; psync gets io_uring's.
 const DEPTHS: [u32; 4] = [1, 4, 16, 64];
 
 /// Identifies this host in a calibration, which is invalid on another kernel or CPU.
@@ -76,7 +76,8 @@ pub fn calibrate(
     };
     let path = DEPTHS.into_iter().zip(found).map(cost).collect();
     let names = (host_name(), jiff::Zoned::now().date().to_string());
-    let (same_cpu, other_cpu) = observe::handed_wake_ups().map_err(thread_error)?;
+    let (same, other) = observe::hops(Waking::Event).map_err(thread_error)?;
+    let (same_cpu, other_cpu) = (same.time, other.map(|hop| hop.time));
     let time = |place: usize| {
         Nanos(median(sleeps.iter().map(|round: &[Nanos; 3]| round[place].get() as f64)) as u64)
     };

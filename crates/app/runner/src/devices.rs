@@ -129,7 +129,8 @@ impl<'a> Targets<'a> {
                 check_model(stack, &profile, jobs.iter().copied())?;
                 let refuse = |reason| RunnerError::Host { stack: stack.name.clone(), reason };
                 let host = predicted::host_of(stack, &profile, self.here).map_err(refuse)?;
-                self.models.insert(stack.name.clone(), Modelled { profile, host });
+                let scheduler = self.here.and_then(|here| here.scheduler);
+                self.models.insert(stack.name.clone(), Modelled { profile, host, scheduler });
             }
             DeviceName::Paths(paths) => {
                 paths.iter().try_for_each(|path| check_real(stack, Path::new(path)))?;
@@ -205,8 +206,9 @@ impl<'a> Targets<'a> {
         memory: Option<Bytes>,
         seed: Seed,
     ) -> Option<(SimulatedHost, &Profile)> {
-        let Modelled { profile, host } = self.model(stack)?;
-        let path = if stack.host == "auto" { psync_path(profile) } else { *host };
+        let Modelled { profile, host, scheduler } = self.model(stack)?;
+        let own = || psync_path(profile, self.here);
+        let path = if stack.host == "auto" { own() } else { *host };
         let simulated = SimulatedHost {
             cores: if stack.cores > 0 { stack.cores } else { observe::cpus() },
             memory,
@@ -215,6 +217,7 @@ impl<'a> Targets<'a> {
                 _ => vtime::FileSystem::Ext4,
             },
             path,
+            scheduler: *scheduler,
             condition: stack.condition,
             seed,
         };

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use archive::StackRecord;
-use sim::HostModel;
 use stats::TrialResult;
 use study::{Execution as Kind, Plan, Stack, Study, Trial};
 use units::Seed;
@@ -17,6 +16,7 @@ use crate::context::{Execution, Executor, RunContext};
 use crate::devices::Targets;
 use crate::emulated::ResetCounts;
 use crate::options::Options;
+use crate::predicted::Modelled;
 use crate::sql_trial::SqlExecutor;
 use crate::watch::Watcher;
 use crate::{RunnerError, ahead, block_trial, database_trial, race};
@@ -73,7 +73,7 @@ impl Executor for HostExecutor<'_> {
             let (Some(begun), Some(model)) = (begun, self.bench.targets.model(stack)) else {
                 continue;
             };
-            if is_of_another_host(begun, &model.host) {
+            if is_of_another_host(begun, model) {
                 return Err(RunnerError::environment(
                     &stack.name,
                     "this run was started on another host or before `crosspoint calibrate`: predictions \
@@ -116,16 +116,20 @@ impl Executor for HostExecutor<'_> {
     }
 }
 
-/// Whether the predictions of a run were started with another host's path. Older runs did not record it.
-fn is_of_another_host(begun: &StackRecord, host: &HostModel) -> bool {
+/// Whether the predictions of a run were started with another host's path or costs of scheduling. Older runs
+/// did not record them.
+fn is_of_another_host(begun: &StackRecord, model: &Modelled) -> bool {
+    let host = &model.host;
     let recorded = !begun.host_times.is_empty();
     let cores = Some((host.cores, host.siblings));
-    recorded && (begun.host_times != host.times() || begun.host_cores != cores)
+    let path = begun.host_times != host.times() || begun.host_cores != cores;
+    recorded && (path || begun.scheduler_times != model.scheduler_times())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sim::HostModel;
 
     /// Predictions of two hosts in one run would be averaged.
     #[test]
@@ -136,11 +140,17 @@ mod tests {
             host_cores: Some((host.cores, host.siblings)),
             ..StackRecord::default()
         };
-        assert!(!is_of_another_host(&here, &host));
-        assert!(!is_of_another_host(&StackRecord::default(), &host), "it does not say");
+        let profile = crate::catalog::profile("ram-disk").expect("a profile");
+        let on =
+            |host: HostModel, scheduler| Modelled { profile: profile.clone(), host, scheduler };
+        assert!(!is_of_another_host(&here, &on(host, None)));
+        let unknown = StackRecord::default();
+        assert!(!is_of_another_host(&unknown, &on(host, None)), "it does not say");
         let slower = HostModel { wake: host.wake + units::Nanos(1), ..host };
-        assert!(is_of_another_host(&here, &slower));
+        assert!(is_of_another_host(&here, &on(slower, None)));
         let larger = HostModel { cores: host.cores + 1, ..host };
-        assert!(is_of_another_host(&here, &larger));
+        assert!(is_of_another_host(&here, &on(larger, None)));
+        let calibrated = Some(sim::scheduler::SchedulerCosts::VM_2026);
+        assert!(is_of_another_host(&here, &on(host, calibrated)));
     }
 }

@@ -8,6 +8,7 @@ pub mod attached;
 mod bench;
 mod block_trial;
 mod calibrate;
+mod calibrate_scheduler;
 mod catalog;
 mod context;
 mod cut_databases;
@@ -41,6 +42,7 @@ mod watch;
 mod watched;
 
 pub use calibrate::{calibrate, host_name};
+pub use calibrate_scheduler::{FittedScheduler, WAKING_VERB, WakingCheck, fit_scheduler, waking};
 pub use catalog::{
     StudyText, built_in_profiles, built_in_studies, load_study, overwrites, profile, profile_text,
     read_text,

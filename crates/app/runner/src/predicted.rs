@@ -8,6 +8,7 @@ use device::{Condition, Model, Parameters, Profile};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
+use sim::scheduler::SchedulerCosts;
 use sim::{BlockPath, Calibration, HostModel, run_unless};
 use stats::{Limit, Recording, TrialResult};
 use study::{Extent, Job, Stack, Study, Submission, Trial, block_groups};
@@ -26,6 +27,15 @@ const SMALLEST_REQUEST: u32 = 512;
 pub(crate) struct Modelled {
     pub profile: Profile,
     pub host: HostModel,
+    /// Measured costs of scheduling, for databases; `None`: those of the reference host.
+    pub scheduler: Option<SchedulerCosts>,
+}
+
+impl Modelled {
+    /// The measured costs as in a header record.
+    pub fn scheduler_times(&self) -> Vec<Nanos> {
+        self.scheduler.as_ref().map(SchedulerCosts::times).unwrap_or_default()
+    }
 }
 
 /// Runs `trial` on the modelled device; `None` if stopped.
@@ -33,7 +43,7 @@ pub(crate) struct Modelled {
 /// # Errors
 /// The load cannot be offered; contains the reason.
 pub(crate) fn predict(
-    Modelled { profile, host }: &Modelled,
+    Modelled { profile, host, .. }: &Modelled,
     stack: &Stack,
     trial: &Trial,
     (seed, stop): (Seed, &AtomicBool),
@@ -124,7 +134,13 @@ fn beyond(profile: &Profile, job: &Job) -> Option<String> {
         left.push("random offsets were measured".to_owned());
     }
     if job.sync_every > 0 || job.dsync {
-        left.push("flushes were not measured".to_owned());
+        match p.flushes {
+            None => left.push("flushes were not measured".to_owned()),
+            Some(_) if in_flight > 1 || larger => {
+                left.push(format!("flushes after single writes of {least} were measured"));
+            }
+            Some(_) => {}
+        }
     }
     let words = || format!("outside the measurements of this device: {}", left.join("; "));
     (!left.is_empty()).then(words)
@@ -203,7 +219,7 @@ fn check_jobs(profile: &Profile, seed: Seed) -> Vec<validate::Check> {
 /// Published results for jobs like those that `study` predicts on `stack`, with the model's errors. Only
 /// these are simulated, since a job that writes takes seconds.
 fn checked(stack: &Stack, of: &Modelled, study: &Study, seed: Seed) -> Vec<CheckedFigure> {
-    let Modelled { profile, host } = of;
+    let Modelled { profile, host, .. } = of;
     // Published results were validated with the published host and say nothing about this host's path.
     let published = HostModel::named(host.name).map(|known| known.to(profile).times());
     if published.is_some_and(|times| times != host.times()) {
@@ -253,6 +269,7 @@ pub(crate) fn stack_record(
         host_model: Some(format!("{} ({}){cores}", host.name, host.source)),
         host_path: Some(host.name.to_owned()),
         host_times: host.times().to_vec(),
+        scheduler_times: of.scheduler_times(),
         host_cores: Some((host.cores, host.siblings)),
         checked: checked(stack, of, study, seed),
         ..record

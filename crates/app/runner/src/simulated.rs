@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use device::{Model, Profile};
-use sim::HostModel;
 use sim::scheduler::{SchedulerCosts, WakeCost};
+use sim::{Calibration, HostModel};
 use stack::StackError;
 use units::{Bytes, Seed};
 use vtime::{Drive, Ended, FileSystem, Host, Simulation, VtimeError};
@@ -32,6 +32,8 @@ pub struct SimulatedHost {
     pub file_system: FileSystem,
     /// Times of the I/O path.
     pub path: HostModel,
+    /// Costs of scheduling as calibrated on this host; `None`: those of a reference host.
+    pub scheduler: Option<SchedulerCosts>,
     /// Initial state of the drive.
     pub condition: study::Condition,
     /// Seed of the device model.
@@ -47,8 +49,12 @@ impl SimulatedHost {
             FileSystem::Ext4 => "ext4",
             FileSystem::Ext4NoJournal => "ext4 without a journal",
         };
+        let scheduler = match self.scheduler {
+            Some(_) => "wake-ups as calibrated",
+            None => "wake-ups of a reference host",
+        };
         format!(
-            "virtual time: {} cores, {memory} page cache, {journal}, I/O path {}",
+            "virtual time: {} cores, {memory} page cache, {journal}, I/O path {}, {scheduler}",
             self.cores, self.path.name
         )
     }
@@ -64,7 +70,7 @@ impl SimulatedHost {
     ) -> Result<(Host, Drive<Model>), RunnerError> {
         let opened = directory.canonicalize();
         let directory = opened.map_err(StackError::io("open", directory))?;
-        let costs = SchedulerCosts::VM_2026;
+        let costs = self.scheduler.unwrap_or(SchedulerCosts::VM_2026);
         let interrupt = WakeCost { latency: self.path.wake, ..costs.interrupt };
         let host = Host {
             cores: self.cores as usize,
@@ -133,10 +139,12 @@ impl Drop for Background {
     }
 }
 
-/// The published I/O path of programs that use read and write.
+/// The I/O path of programs that use read and write, as calibrated or as published.
 #[must_use]
-pub fn psync_path(profile: &Profile) -> HostModel {
-    HostModel::named("psync").unwrap_or_else(HostModel::io_uring).to(profile)
+pub fn psync_path(profile: &Profile, here: Option<&Calibration>) -> HostModel {
+    let name = "psync";
+    let own = here.and_then(|here| here.path(name)).or_else(|| HostModel::named(name));
+    own.unwrap_or_else(HostModel::io_uring).to(profile)
 }
 
 /// The library next to this program, or where cargo puts it.

@@ -23,7 +23,7 @@ pub use provenance::{Provenance, StorageFacts, memory_available};
 pub use sampler::{Counter, sample, watch_process};
 pub use scheduling::{ThreadClock, ThreadTimes, give_way, go_first};
 pub use usage::{thread_usage, usage};
-pub use wake_ups::{handed_wake_ups, interrupt_wake_ups};
+pub use wake_ups::{Hop, Waking, hop_anywhere, hops, interrupt_wake_ups, unheard_call};
 
 /// The first line of a small file under `/proc` or `/sys`, trimmed.
 pub(crate) fn first_line(path: impl AsRef<std::path::Path>) -> Option<String> {

@@ -5,10 +5,12 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::thread::{CpuSet, clock_nanosleep_absolute, sched_setaffinity};
+use rustix::thread::{CpuSet, clock_nanosleep_absolute, futex, sched_setaffinity};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use units::Nanos;
 
@@ -19,8 +21,10 @@ use crate::thread_usage;
 const SLEEPS: usize = 1_000;
 /// Length of a sleep: long enough for an idle CPU to enter a sleep state.
 const SLEEP: Nanos = Nanos::from_micros(60);
-/// Round trips of two threads.
-const ROUNDS: u32 = 10_000;
+/// Batches of round trips of two threads; the fastest is the one that other processes disturbed least.
+const BATCHES: usize = 20;
+/// Round trips of a batch.
+const ROUNDS: u32 = 500;
 
 /// Sorted overshoots of sleeps (interrupt, leaving idle, getting a CPU), and the CPU time of one sleep. Takes
 /// about 0.1 s.
@@ -51,21 +55,64 @@ fn overshoot() -> Nanos {
     Nanos::from(now().saturating_sub(due))
 }
 
-/// Mean time from waking a thread to its running, half of a round trip: on the same CPU, and on another one
-/// if this process may use two.
+/// How one thread wakes another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waking {
+    /// Through an event counter.
+    Event,
+    /// Through a futex, as locks and condition variables do.
+    Futex,
+    /// Through a Unix socket.
+    Socket,
+}
+
+/// Means over a batch of round trips of two threads that only wake each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hop {
+    /// From the start of one waking call to that of the next, by the woken thread.
+    pub time: Nanos,
+    /// CPU time of both threads in it.
+    pub cpu: Nanos,
+    /// Duration of the waking call.
+    pub call: Nanos,
+}
+
+/// Two threads on the same CPU, and on two if this process may use two, wake each other.
 ///
 /// # Errors
 /// If threads or events cannot be created.
-pub fn handed_wake_ups() -> io::Result<(Nanos, Option<Nanos>)> {
+pub fn hops(waking: Waking) -> io::Result<(Hop, Option<Hop>)> {
     let cpus = allowed();
     let first = cpus.first().copied().unwrap_or(0);
-    let same = round_trip(first, first)?;
-    let other = cpus.get(1).map(|other| round_trip(first, *other)).transpose()?;
-    Ok((half(same), other.map(half)))
+    let same = fastest(waking, [first, first])?;
+    let other = cpus.get(1).map(|other| fastest(waking, [first, *other])).transpose()?;
+    Ok((same, other))
 }
 
-fn half(round: Duration) -> Nanos {
-    Nanos::from(round / 2)
+/// Two threads wherever they are placed wake each other this many times.
+///
+/// # Errors
+/// If threads or events cannot be created.
+pub fn hop_anywhere(waking: Waking, rounds: u32) -> io::Result<Nanos> {
+    let line = || Line::new(waking);
+    trips(&[line()?, line()?], rounds, &|_| ()).map(|(hop, _)| hop.time)
+}
+
+/// Median duration of a waking call that wakes nobody.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn unheard_call(waking: Waking) -> io::Result<Nanos> {
+    let line = Line::new(waking)?;
+    let mut calls = Vec::new();
+    for _ in 0..ROUNDS {
+        let began = Instant::now();
+        line.ring();
+        calls.push(began.elapsed());
+        line.hear();
+    }
+    calls.sort_unstable();
+    Ok(Nanos::from(calls[calls.len() / 2]))
 }
 
 fn stay_on(cpu: usize) {
@@ -74,46 +121,115 @@ fn stay_on(cpu: usize) {
     let _ = sched_setaffinity(None, &only);
 }
 
-fn event() -> io::Result<OwnedFd> {
-    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?)
+/// A one-way means of waking.
+enum Line {
+    Event(OwnedFd),
+    Futex(AtomicU32),
+    Socket(UnixStream, UnixStream),
 }
 
-fn ring(event: &OwnedFd) {
-    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
-}
-
-fn hear(event: &OwnedFd) {
-    let _ = rustix::io::read(event, &mut [0; 8]);
-}
-
-/// Time of one of many round trips of two threads on two processors.
-fn round_trip(here: usize, there: usize) -> io::Result<Duration> {
-    let (ask, answer) = (event()?, event()?);
-    std::thread::scope(|scope| {
-        std::thread::Builder::new().spawn_scoped(scope, || {
-            stay_on(there);
-            for _ in 0..ROUNDS {
-                hear(&ask);
-                ring(&answer);
+impl Line {
+    fn new(waking: Waking) -> io::Result<Self> {
+        Ok(match waking {
+            Waking::Event => {
+                Self::Event(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?)
             }
+            Waking::Futex => Self::Futex(AtomicU32::new(0)),
+            Waking::Socket => {
+                let (from, to) = UnixStream::pair()?;
+                Self::Socket(from, to)
+            }
+        })
+    }
+
+    fn ring(&self) {
+        match self {
+            Self::Event(event) => _ = rustix::io::write(event, &1u64.to_ne_bytes()),
+            Self::Futex(word) => {
+                word.fetch_add(1, Ordering::SeqCst);
+                let _ = futex::wake(word, futex::Flags::PRIVATE, 1);
+            }
+            Self::Socket(from, _) => _ = rustix::io::write(from, &[1; MESSAGE]),
+        }
+    }
+
+    fn hear(&self) {
+        match self {
+            Self::Event(event) => _ = rustix::io::read(event, &mut [0; 8]),
+            Self::Futex(word) => {
+                while word.load(Ordering::SeqCst) == 0 {
+                    let _ = futex::wait(word, futex::Flags::PRIVATE, 0, None);
+                }
+                word.fetch_sub(1, Ordering::SeqCst);
+            }
+            Self::Socket(_, to) => _ = rustix::io::read(to, &mut [0; MESSAGE]),
+        }
+    }
+}
+
+/// Bytes of a message: about those of a short query.
+const MESSAGE: usize = 64;
+
+/// The fastest batch of two threads on these CPUs.
+fn fastest(waking: Waking, cpus: [usize; 2]) -> io::Result<Hop> {
+    let lines = [Line::new(waking)?, Line::new(waking)?];
+    let batch = || trips(&lines, ROUNDS, &|thread| stay_on(cpus[thread]));
+    let batches = (0..BATCHES).map(|_| batch()).collect::<io::Result<Vec<(Hop, f64)>>>()?;
+    // On two CPUs a thread may find its message before it sleeps. On one CPU it often does: the woken thread
+    // runs first.
+    let counts = |sleeps: f64| cpus[0] == cpus[1] || sleeps > ASLEEP;
+    let asleep = batches.iter().filter(|(_, sleeps)| counts(*sleeps)).map(|(hop, _)| *hop);
+    let found = asleep.min_by_key(|hop| hop.time);
+    // On a busy host there may be none.
+    let most = || batches.iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|(hop, _)| *hop);
+    found.or_else(most).ok_or_else(|| io::Error::other("no round trips"))
+}
+
+/// Fewest sleeps per waking of a batch on two CPUs that counts.
+const ASLEEP: f64 = 0.9;
+
+/// Round trips of two threads, each of which calls `place` with its number first, and how often they slept
+/// per waking.
+fn trips(
+    [ask, answer]: &[Line; 2],
+    rounds: u32,
+    place: &(dyn Fn(usize) + Sync),
+) -> io::Result<(Hop, f64)> {
+    std::thread::scope(|scope| {
+        let answering = std::thread::Builder::new().spawn_scoped(scope, || {
+            place(0);
+            let before = thread_usage();
+            for _ in 0..rounds {
+                ask.hear();
+                answer.ring();
+            }
+            thread_usage().since(&before)
         })?;
         let asking = std::thread::Builder::new().spawn_scoped(scope, || {
-            stay_on(here);
-            let began = Instant::now();
-            for _ in 0..ROUNDS {
-                ring(&ask);
-                hear(&answer);
+            place(1);
+            let before = thread_usage();
+            let (mut calls, began) = (Duration::ZERO, Instant::now());
+            for _ in 0..rounds {
+                let rings = Instant::now();
+                ask.ring();
+                calls += rings.elapsed();
+                answer.hear();
             }
-            began.elapsed() / ROUNDS
+            (began.elapsed(), calls, thread_usage().since(&before))
         });
-        match asking {
-            Ok(asking) => Ok(asking.join().unwrap_or_default()),
-            Err(error) => {
-                // The listening thread ends as well.
-                (0..ROUNDS).for_each(|_| ring(&ask));
-                Err(error)
-            }
-        }
+        let asking = asking.inspect_err(|_| {
+            // The answering thread ends as well.
+            (0..rounds).for_each(|_| ask.ring());
+        })?;
+        let (time, calls, asked) = asking.join().unwrap_or_default();
+        let answered = answering.join().unwrap_or_default();
+        let hop = Hop {
+            time: Nanos::from(time / (2 * rounds)),
+            cpu: Nanos((asked.cpu() + answered.cpu()).get() / u64::from(2 * rounds)),
+            call: Nanos::from(calls / rounds),
+        };
+        let sleeps = asked.switches_voluntary + answered.switches_voluntary;
+        Ok((hop, sleeps as f64 / f64::from(2 * rounds)))
     })
 }
 
@@ -129,9 +245,13 @@ mod tests {
         assert!(cpu > Nanos::ZERO && cpu < SLEEP * 10, "{cpu}");
         assert_eq!(sleeps.len(), SLEEPS);
         assert!(sleeps.is_sorted() && sleeps[SLEEPS / 2] > Nanos::ZERO);
-        let (same, other) = handed_wake_ups().unwrap();
-        assert!(same > Nanos::ZERO && same < Nanos::from_millis(100), "{same}");
-        assert_eq!(other.is_some(), before.len() > 1);
+        for waking in [Waking::Event, Waking::Futex, Waking::Socket] {
+            let (same, other) = hops(waking).unwrap();
+            let alone = unheard_call(waking).unwrap();
+            assert!(same.time > Nanos::ZERO && same.time < Nanos::from_millis(100), "{same:?}");
+            assert!(same.cpu > Nanos::ZERO && alone > Nanos::ZERO, "{same:?}");
+            assert_eq!(other.is_some(), before.len() > 1);
+        }
         assert_eq!(allowed(), before);
     }
 }

@@ -143,7 +143,7 @@ pub struct Stack {
     pub faults: Option<StackFaults>,
     /// For a device model: submission path of its host: `psync`, `io_uring`, `io_uring-2024`,
     /// `io_uring-polled`, `libaio`, `spdk`, `ext4-psync`, `psync-2017` or `none`, all as published; `auto`
-    /// follows `submission`, and is this host's own io_uring path once `crosspoint calibrate` has measured
+    /// follows `submission`, and is this host's own path once `crosspoint calibrate` has measured
     /// it.
     #[serde(default = "auto")]
     pub host: String,

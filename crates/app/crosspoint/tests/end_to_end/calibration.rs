@@ -1,7 +1,9 @@
 //! Calibrated hosts end to end: predictions use this host's I/O path or a published host by name, and never
 //! two hosts in one run.
 
-use crate::support::{Scratch, expect, stderr};
+use std::path::Path;
+
+use crate::support::{Scratch, expect, stderr, stdout};
 use serde_json::Value;
 
 /// Deep enough that the thread is the bottleneck.
@@ -70,6 +72,10 @@ fn predictions_are_of_this_host_once_it_was_measured() {
     let time = |name: &str| -> units::Nanos { wake[name].as_str().unwrap_or("").parse().unwrap() };
     assert!(time("interrupt").get() > 0 && time("interrupt") <= time("interrupt_p90"), "{wake}");
     assert!(scratch.leftovers().is_empty(), "{:?}", scratch.leftovers());
+    let costs = &document["calibration"]["scheduler"];
+    let wakee: units::Nanos =
+        costs["socket"]["busy"].as_str().expect("a time").parse().expect("one");
+    assert!(wakee < units::Nanos::from_millis(10), "{costs}");
     // A host whose thread takes 10 us per operation, independent of this machine.
     let file = scratch.state().join("host.toml");
     let text = std::fs::read_to_string(&file).expect("the measurements");
@@ -90,6 +96,8 @@ fn predictions_are_of_this_host_once_it_was_measured() {
         (after[1] / before[1] - 1.0).abs() < 1e-9,
         "the published host is as before: {after:?}"
     );
+
+    wake_ups_are_those_of_the_file(&scratch, &file, &text);
 
     // A run that was begun on one host does not continue on another.
     let trials = scratch.path().join("runs/after/trials");
@@ -112,6 +120,24 @@ fn predictions_are_of_this_host_once_it_was_measured() {
     expect(&output, 0);
     assert!(stderr(&output).contains("calibrate --forget"), "{}", stderr(&output));
     assert_eq!(rates(&scratch, "runs/none"), before);
+}
+
+/// Simulated threads must wake each other with the costs of the calibration.
+fn wake_ups_are_those_of_the_file(scratch: &Scratch, file: &Path, text: &str) {
+    let costly = |line: &str| match line.split(" = ").next() {
+        Some(name @ ("waker" | "latency" | "wakee" | "busy")) => format!("{name} = \"1ms\""),
+        _ => line.to_owned(),
+    };
+    let lines: Vec<String> = text.lines().map(costly).collect();
+    std::fs::write(file, lines.join("\n")).expect("a file");
+    let mut command = scratch.crosspoint();
+    command.args(["exec", "--on", "model:intel-p4800x", "--"]);
+    let output =
+        command.args([env!("CARGO_BIN_EXE_crosspoint"), "waking"]).output().expect("it ran");
+    expect(&output, 0);
+    let hop: u64 = stdout(&output).trim().parse().expect("nanoseconds");
+    assert!((1_000_000..3_500_000).contains(&hop), "{hop} ns");
+    std::fs::write(file, text).expect("the file as it was");
 }
 
 /// A failed calibration must be refused before anything is created.

@@ -14,7 +14,7 @@ mod costs;
 mod queue;
 mod times;
 
-pub use costs::{SchedulerCosts, WakeCost, Waker};
+pub use costs::{SchedulerCosts, SplitTimes, WakeCost, WakeTimes, Waker};
 use queue::RunQueue;
 pub use times::{Counts, Times, Wait};
 

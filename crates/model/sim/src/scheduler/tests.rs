@@ -61,8 +61,8 @@ fn a_closed_loop_takes_what_theory_says() {
 /// A wake-up on the waker's own core must cost less than one on an idle core.
 #[test]
 fn wake_ups_cost_what_the_constants_say() {
-    let round_trip = |pins: [Option<usize>; 2]| {
-        let mut scheduler = Scheduler::new(2, SchedulerCosts::VM_2026);
+    let round_trip = |costs: SchedulerCosts, pins: [Option<usize>; 2]| {
+        let mut scheduler = Scheduler::new(2, costs);
         let tasks = pins.map(|pin| scheduler.enter(pin));
         let (mut turns, mut begin) = (0, Nanos::ZERO);
         loop {
@@ -82,14 +82,27 @@ fn wake_ups_cost_what_the_constants_say() {
         }
     };
     let costs = SchedulerCosts::VM_2026;
-    let (one, _) = round_trip([Some(0), Some(0)]);
+    let (one, _) = round_trip(costs, [Some(0), Some(0)]);
     let hop = costs.futex.busy + costs.block + costs.switch;
     assert!(one.abs_diff(2 * hop.get()) < 10, "{one} ns");
-    let (two, counts) = round_trip([Some(0), Some(1)]);
+    let (two, counts) = round_trip(costs, [Some(0), Some(1)]);
     let WakeCost { waker, latency, wakee, .. } = costs.futex;
     let hop = waker + latency + wakee;
     assert!(two.abs_diff(2 * hop.get()) < 50, "{two} ns, {counts:?}");
     assert!(counts.idle_wakes > 1_900);
+    // Fitted costs reproduce the measurement that they are fitted to; here the calls themselves are free.
+    let split = SplitTimes {
+        hop: Nanos(19_000),
+        cpu: Nanos(14_000),
+        waker: Nanos(6_000),
+        hop_free: Nanos::ZERO,
+    };
+    let same =
+        WakeTimes { same_core: Nanos(2_200), same_core_free: Nanos::ZERO, split: Some(split) };
+    let fitted = SchedulerCosts::fitted(&same, &same);
+    let (one, _) = round_trip(fitted, [Some(0), Some(0)]);
+    let (two, _) = round_trip(fitted, [Some(0), Some(1)]);
+    assert!(one.abs_diff(4_400) < 10 && two.abs_diff(38_000) < 50, "{one} and {two} ns");
 }
 
 /// Waiters of a key must be woken in arrival order, without those that timed out.
