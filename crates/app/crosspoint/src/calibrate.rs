@@ -5,7 +5,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use runner::{FittedScheduler, RunnerError};
+use runner::FittedScheduler;
 use serde_json::json;
 use sim::{Calibration, HostModel};
 use stack::{StackError, state_directory};
@@ -41,12 +41,15 @@ pub fn run(directory: &Path, forget: bool, json: bool) -> Result<ExitCode, Failu
     let Some(mut found) = found? else { return Ok(exit::INTERRUPTED) };
     let scheduler = runner::fit_scheduler(directory);
     found.scheduler = scheduler.as_ref().ok().map(|fitted| fitted.costs);
+    if let Err(error) = &scheduler {
+        say!("note: waking threads was not measured ({error}); simulations use a reference host");
+    }
     Output::own(&path).write(found.text().as_bytes())?;
     if json {
         out!("{:#}", json!({"schema": 1, "file": path, "calibration": found}));
     } else {
         print(&found);
-        print_scheduler(&scheduler);
+        scheduler.iter().for_each(print_scheduler);
         out!("predictions use it from now on: {}", path.display());
     }
     Ok(exit::OK)
@@ -83,13 +86,7 @@ fn print(found: &Calibration) {
     }
 }
 
-fn print_scheduler(fitted: &Result<FittedScheduler, RunnerError>) {
-    let FittedScheduler { costs, checks } = match fitted {
-        Ok(fitted) => fitted,
-        Err(error) => {
-            return out!("waking threads: not measured ({error}); a reference host is used");
-        }
-    };
+fn print_scheduler(FittedScheduler { costs, checks }: &FittedScheduler) {
     out!("going to sleep: {}, switching threads: {}", costs.block, costs.switch);
     for check in checks {
         let kind = if check.is_socket { "socket" } else { "lock" };

@@ -438,3 +438,17 @@ fn print_residuals(residuals: &[Residual]) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise a device that may only be read gets trials that claim to flush.
+    #[test]
+    fn the_study_says_where_its_flushes_begin() {
+        let text = runner::load_study(STUDY).expect("built in").text;
+        let (plain, flushes) = text.split_once(FLUSHES).expect("the comment");
+        assert!(!plain.contains("sync_every") && !plain.contains("dsync"));
+        assert!(flushes.contains("sync_every") && flushes.contains("dsync"));
+    }
+}
