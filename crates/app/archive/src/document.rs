@@ -81,8 +81,8 @@ pub struct StackRecord {
     /// Host times in the order of `sim::HostModel::times`; empty in older runs and for real stacks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_times: Vec<Nanos>,
-    /// Measured costs of scheduling in the order of `sim::SchedulerCosts::times`; empty if they are those of
-    /// the reference host.
+    /// Measured costs of scheduling and of the page cache in the order of `sim::SchedulerCosts::times` and
+    /// `sim::PageCacheCosts::times`; empty if they are those of the reference host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scheduler_times: Vec<Nanos>,
     /// Cores, and whether they are hardware threads of shared cores.

@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use device::{Completion, Device, Operation, Request, Stages};
-use sim::HostModel;
 use sim::scheduler::{SchedulerCosts, WakeCost};
+use sim::{HostModel, PageCacheCosts};
 use stack::Journal;
 use study::Trial;
-use units::Nanos;
+use units::{Nanos, Seed};
 use vtime::{Drive, FileSystem, Host, Process, RealTime, Simulation};
 use worker::{Channel, Ended, TrialParameters, TrialRequest, Waiting};
 use workload::OpClass;
@@ -67,9 +67,15 @@ const MEMORY: u64 = 4 << 20;
 /// Time between two requests of one flush, in both runs.
 const GAP: Nanos = Nanos(10_000);
 
+/// CPU times of /dev/shm, which the embedded engines of the reference really use.
+static COSTS: LazyLock<PageCacheCosts> = LazyLock::new(|| {
+    let place = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+    observe::page_cache_costs(place.path()).expect("measured")
+});
+
 fn drive(latency: Latency) -> Drive<Fixed> {
     let fixed = Fixed { latency, queue: Vec::new() };
-    Drive::new(fixed, 1 << 40, MEMORY, FileSystem::Ext4).with_gap(GAP)
+    Drive::new(fixed, 1 << 40, MEMORY, FileSystem::Ext4).with_gap(GAP).with_costs(*COSTS)
 }
 
 /// A prepared simulation, or one of the drive alone.
@@ -109,6 +115,7 @@ fn host(path: PathCosts, directory: &Path) -> Host {
         costs: SchedulerCosts { interrupt: path.wake, ..SchedulerCosts::VM_2026 },
         path: HostModel { submit: path.submit, submit_write: path.submit, ..none },
         library: library(),
+        seed: Seed(1),
         directory: directory.to_owned(),
     }
 }
@@ -351,9 +358,11 @@ fn calibrate() -> PathCosts {
     let costs = SchedulerCosts::VM_2026;
     let (switch, block) = (costs.switch.get() as f64, costs.block.get() as f64);
     let nanos = |value: f64| Nanos(value.max(0.0) as u64);
-    let submit = (busy_cpu - switch - block).max(0.0);
-    let wakee = (idle_cpu - submit - block).max(0.0);
-    let latency_ns = idle_time - 80_000.0 - submit - block - wakee;
+    // The simulated page cache adds these.
+    let cached = (COSTS.read + COSTS.copy(4096)).get() as f64;
+    let submit = (busy_cpu - switch - block - cached).max(0.0);
+    let wakee = (idle_cpu - submit - block - cached).max(0.0);
+    let latency_ns = idle_time - 80_000.0 - submit - block - wakee - cached;
     let wake = WakeCost {
         latency: nanos(latency_ns),
         wakee: nanos(wakee),
@@ -413,6 +422,7 @@ fn main() {
     }
     let rounds: usize = arguments.first().and_then(|text| text.parse().ok()).unwrap_or(3);
     let only = arguments.get(1).map(String::as_str).unwrap_or_default();
+    LazyLock::force(&COSTS);
     start_spinner();
     let path = calibrate();
     println!(

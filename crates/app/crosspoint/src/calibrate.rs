@@ -7,7 +7,7 @@ use std::path::Path;
 
 use runner::FittedScheduler;
 use serde_json::json;
-use sim::{Calibration, HostModel};
+use sim::{Calibration, HostModel, PageCacheCosts};
 use stack::{StackError, state_directory};
 use units::human_count;
 
@@ -44,6 +44,9 @@ pub fn run(directory: &Path, forget: bool, json: bool) -> Result<ExitCode, Failu
     if let Err(error) = &scheduler {
         say!("note: waking threads was not measured ({error}); simulations use a reference host");
     }
+    if found.page_cache.is_none() {
+        say!("note: the page cache was not measured; simulations use a reference host");
+    }
     Output::own(&path).write(found.text().as_bytes())?;
     if json {
         out!("{:#}", json!({"schema": 1, "file": path, "calibration": found}));
@@ -78,6 +81,11 @@ fn print(found: &Calibration) {
     let wake = &found.wake_ups;
     out!("wake-up by an interrupt: {} (p90 {})", wake.interrupt, wake.interrupt_p90);
     let other = wake.other_cpu.map_or_else(|| "none".to_owned(), |time| time.to_string());
+    if let Some(cache) = &found.page_cache {
+        let PageCacheCosts { read, write, kib, fault, fault_allocated, .. } = cache;
+        out!("page cache: read {read}, write {write}, copying {kib} per KiB");
+        out!("page fault: {fault}, on a new page that is written: {}", *fault + *fault_allocated);
+    }
     out!("wake-up by a thread on the same processor: {}, on another: {other}", wake.same_cpu);
     let known = HostModel::io_uring();
     if let Some(own) = found.path(known.name) {

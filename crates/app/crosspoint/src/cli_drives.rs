@@ -13,7 +13,7 @@ pub struct ExecArguments {
     /// Virtual cores
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub cores: u32,
-    /// Size of the modelled page cache [default: unlimited]
+    /// Memory for the modelled page cache and the command [default: unlimited]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<units::Bytes>,
     /// Files below this directory are on the modelled drive
@@ -40,6 +40,8 @@ pub enum SimulatedFileSystem {
     Ext4,
     /// Without a journal
     Ext4NoJournal,
+    /// None: files without metadata
+    Raw,
 }
 
 #[derive(Debug, Clone, clap::Args)]

@@ -24,9 +24,10 @@ pub fn run(arguments: &ExecArguments) -> Result<ExitCode, Failure> {
         file_system: match arguments.file_system {
             SimulatedFileSystem::Ext4 => FileSystem::Ext4,
             SimulatedFileSystem::Ext4NoJournal => FileSystem::Ext4NoJournal,
+            SimulatedFileSystem::Raw => FileSystem::Raw,
         },
         path: runner::psync_path(&profile, here.as_ref()),
-        scheduler: here.and_then(|here| here.scheduler),
+        costs: here.map(|here| here.costs()).unwrap_or_default(),
         condition: arguments.condition,
         seed: Seed(arguments.seed),
     };
@@ -82,9 +83,15 @@ fn summary(model: &str, cores: u32, ended: &Ended) -> String {
     });
     let bytes = |bytes: u64| Bytes(bytes).to_string();
     let real = real.as_secs_f64();
+    let short = match drive.out_of_memory {
+        true => {
+            "\nthe command alone needed more than --memory; 1/32 of it was left to the page cache"
+        }
+        false => "",
+    };
     format!(
         "virtual time: {time} on {model}, {cores} cores ({real:.2} s of real time, {:.1} us a turn)\n\
-         device: {} reads ({}), {} writes ({}), {} flushes; page cache: {} hits, {} misses\n\
+         device: {} reads ({}), {} writes ({}), {} flushes; page cache: {} hits, {} misses{short}\n\
          scheduler: {} switches, {} wake-ups of an idle core, {} of a busy one\n\
          time of {threads} threads:\n{}",
         real * 1e6 / (*turns).max(1) as f64,

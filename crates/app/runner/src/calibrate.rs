@@ -38,7 +38,7 @@ pub fn host_name() -> String {
 /// steps and their total. Takes about 15 s.
 ///
 /// # Errors
-/// The directory has no space for 64 MiB or no direct I/O, or the kernel has no io_uring.
+/// The directory has no space for 128 MiB or no direct I/O, or the kernel has no io_uring.
 pub fn calibrate(
     directory: &Path,
     (journal, stop): (&Journal, &AtomicBool),
@@ -83,7 +83,8 @@ pub fn calibrate(
     };
     let (interrupt, interrupt_p90, cpu) = (time(0), time(1), time(2));
     let wake_ups = WakeUps { interrupt, interrupt_p90, cpu, same_cpu, other_cpu };
-    let found = Calibration::new(names, observe::cores(), wake_ups, path);
+    let mut found = Calibration::new(names, observe::cores(), wake_ups, path);
+    found.page_cache = observe::page_cache_costs(area.path()).ok();
     found.possible().map_err(|reason| unfit(directory, &reason))?;
     // Work of kernel worker threads is not part of this thread's path.
     match found.path.iter().find(|path| path.depth >= 16 && path.sleeps > SLEEPS_MAX) {

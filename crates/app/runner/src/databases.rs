@@ -187,14 +187,20 @@ pub(crate) fn simulate(
         let simulated = scope.spawn(|| simulation.run(drive, Some(process)));
         (line.ask(&request, waiting, heard), simulated.join())
     });
+    let short = matches!(&simulated, Ok(Ok(ended)) if ended.drive.out_of_memory);
+    let memory = short.then(|| OUT_OF_MEMORY.to_owned());
     let ended = match (ended, simulated) {
         // It was killed because of that error.
         (Ok(Ended::Died(_)), Ok(Err(error))) => Ended::Failed(error.to_string()),
         (Ok(Ended::Died(_)), Err(_)) => Ended::Failed("the simulation panicked".to_owned()),
         (ended, _) => ended.map_err(|error| worker_error(&trial.stack, &error))?,
     };
-    Ok(Answer { ended, memory: None })
+    Ok(Answer { ended, memory })
 }
+
+/// What a simulation with too little memory says.
+const OUT_OF_MEMORY: &str =
+    "the engine alone needed more than the memory; 1/32 of it was left to the page cache";
 
 /// Verifies the database of a trial that ended early against its ledger. `now` is its current place, if it
 /// was moved.

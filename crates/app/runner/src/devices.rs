@@ -129,8 +129,8 @@ impl<'a> Targets<'a> {
                 check_model(stack, &profile, jobs.iter().copied())?;
                 let refuse = |reason| RunnerError::Host { stack: stack.name.clone(), reason };
                 let host = predicted::host_of(stack, &profile, self.here).map_err(refuse)?;
-                let scheduler = self.here.and_then(|here| here.scheduler);
-                self.models.insert(stack.name.clone(), Modelled { profile, host, scheduler });
+                let costs = self.here.map(Calibration::costs).unwrap_or_default();
+                self.models.insert(stack.name.clone(), Modelled { profile, host, costs });
             }
             DeviceName::Paths(paths) => {
                 paths.iter().try_for_each(|path| check_real(stack, Path::new(path)))?;
@@ -206,7 +206,7 @@ impl<'a> Targets<'a> {
         memory: Option<Bytes>,
         seed: Seed,
     ) -> Option<(SimulatedHost, &Profile)> {
-        let Modelled { profile, host, scheduler } = self.model(stack)?;
+        let Modelled { profile, host, costs } = self.model(stack)?;
         let own = || psync_path(profile, self.here);
         let path = if stack.host == "auto" { own() } else { *host };
         let simulated = SimulatedHost {
@@ -214,10 +214,11 @@ impl<'a> Targets<'a> {
             memory,
             file_system: match stack.file_system {
                 FileSystem::Ext4NoJournal => vtime::FileSystem::Ext4NoJournal,
+                FileSystem::Raw => vtime::FileSystem::Raw,
                 _ => vtime::FileSystem::Ext4,
             },
             path,
-            scheduler: *scheduler,
+            costs: *costs,
             condition: stack.condition,
             seed,
         };

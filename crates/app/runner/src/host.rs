@@ -123,13 +123,13 @@ fn is_of_another_host(begun: &StackRecord, model: &Modelled) -> bool {
     let recorded = !begun.host_times.is_empty();
     let cores = Some((host.cores, host.siblings));
     let path = begun.host_times != host.times() || begun.host_cores != cores;
-    recorded && (path || begun.scheduler_times != model.scheduler_times())
+    recorded && (path || begun.scheduler_times != model.costs.times())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sim::HostModel;
+    use sim::{HostModel, MeasuredCosts};
 
     /// Predictions of two hosts in one run would be averaged.
     #[test]
@@ -141,16 +141,19 @@ mod tests {
             ..StackRecord::default()
         };
         let profile = crate::catalog::profile("ram-disk").expect("a profile");
-        let on =
-            |host: HostModel, scheduler| Modelled { profile: profile.clone(), host, scheduler };
-        assert!(!is_of_another_host(&here, &on(host, None)));
+        let on = |host: HostModel, costs| Modelled { profile: profile.clone(), host, costs };
+        let none = MeasuredCosts::default();
+        assert!(!is_of_another_host(&here, &on(host, none)));
         let unknown = StackRecord::default();
-        assert!(!is_of_another_host(&unknown, &on(host, None)), "it does not say");
+        assert!(!is_of_another_host(&unknown, &on(host, none)), "it does not say");
         let slower = HostModel { wake: host.wake + units::Nanos(1), ..host };
-        assert!(is_of_another_host(&here, &on(slower, None)));
+        assert!(is_of_another_host(&here, &on(slower, none)));
         let larger = HostModel { cores: host.cores + 1, ..host };
-        assert!(is_of_another_host(&here, &on(larger, None)));
-        let calibrated = Some(sim::scheduler::SchedulerCosts::VM_2026);
-        assert!(is_of_another_host(&here, &on(host, calibrated)));
+        assert!(is_of_another_host(&here, &on(larger, none)));
+        let scheduler = Some(sim::scheduler::SchedulerCosts::VM_2026);
+        let page_cache = Some(sim::PageCacheCosts::VM_2026);
+        for costs in [MeasuredCosts { scheduler, ..none }, MeasuredCosts { page_cache, ..none }] {
+            assert!(is_of_another_host(&here, &on(host, costs)));
+        }
     }
 }

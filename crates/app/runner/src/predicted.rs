@@ -8,8 +8,7 @@ use device::{Condition, Model, Parameters, Profile};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
-use sim::scheduler::SchedulerCosts;
-use sim::{BlockPath, Calibration, HostModel, run_unless};
+use sim::{BlockPath, Calibration, HostModel, MeasuredCosts, run_unless};
 use stats::{Limit, Recording, TrialResult};
 use study::{Extent, Job, Stack, Study, Submission, Trial, block_groups};
 use units::{Bytes, Nanos, Seed, Share};
@@ -27,15 +26,8 @@ const SMALLEST_REQUEST: u32 = 512;
 pub(crate) struct Modelled {
     pub profile: Profile,
     pub host: HostModel,
-    /// Measured costs of scheduling, for databases; `None`: those of the reference host.
-    pub scheduler: Option<SchedulerCosts>,
-}
-
-impl Modelled {
-    /// The measured costs as in a header record.
-    pub fn scheduler_times(&self) -> Vec<Nanos> {
-        self.scheduler.as_ref().map(SchedulerCosts::times).unwrap_or_default()
-    }
+    /// For databases.
+    pub costs: MeasuredCosts,
 }
 
 /// Runs `trial` on the modelled device; `None` if stopped.
@@ -269,7 +261,7 @@ pub(crate) fn stack_record(
         host_model: Some(format!("{} ({}){cores}", host.name, host.source)),
         host_path: Some(host.name.to_owned()),
         host_times: host.times().to_vec(),
-        scheduler_times: of.scheduler_times(),
+        scheduler_times: of.costs.times(),
         host_cores: Some((host.cores, host.siblings)),
         checked: checked(stack, of, study, seed),
         ..record

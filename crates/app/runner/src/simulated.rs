@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use device::{Model, Profile};
 use sim::scheduler::{SchedulerCosts, WakeCost};
-use sim::{Calibration, HostModel};
+use sim::{Calibration, HostModel, MeasuredCosts, PageCacheCosts};
 use stack::StackError;
 use units::{Bytes, Seed};
 use vtime::{Drive, Ended, FileSystem, Host, Simulation, VtimeError};
@@ -26,14 +26,14 @@ const LIBRARY: &str = "libcrosspoint_vtime_shim.so";
 pub struct SimulatedHost {
     /// Virtual cores.
     pub cores: u32,
-    /// Bytes of its page cache; `None`: everything fits.
+    /// Bytes of memory for the page cache and the programs that use the drive; `None`: everything fits.
     pub memory: Option<Bytes>,
     /// File system of the drive.
     pub file_system: FileSystem,
     /// Times of the I/O path.
     pub path: HostModel,
-    /// Costs of scheduling as calibrated on this host; `None`: those of a reference host.
-    pub scheduler: Option<SchedulerCosts>,
+    /// As calibrated on this host.
+    pub costs: MeasuredCosts,
     /// Initial state of the drive.
     pub condition: study::Condition,
     /// Seed of the device model.
@@ -48,13 +48,16 @@ impl SimulatedHost {
         let journal = match self.file_system {
             FileSystem::Ext4 => "ext4",
             FileSystem::Ext4NoJournal => "ext4 without a journal",
+            FileSystem::Raw => "no file system",
         };
-        let scheduler = match self.scheduler {
-            Some(_) => "wake-ups as calibrated",
-            None => "wake-ups of a reference host",
+        let costs = match (self.costs.scheduler, self.costs.page_cache) {
+            (Some(_), Some(_)) => "wake-ups and page cache as calibrated",
+            (Some(_), None) => "wake-ups as calibrated, page cache of a reference host",
+            (None, Some(_)) => "page cache as calibrated, wake-ups of a reference host",
+            (None, None) => "wake-ups and page cache of a reference host",
         };
         format!(
-            "virtual time: {} cores, {memory} page cache, {journal}, I/O path {}, {scheduler}",
+            "virtual time: {} cores, {memory} memory, {journal}, I/O path {}, {costs}",
             self.cores, self.path.name
         )
     }
@@ -70,20 +73,22 @@ impl SimulatedHost {
     ) -> Result<(Host, Drive<Model>), RunnerError> {
         let opened = directory.canonicalize();
         let directory = opened.map_err(StackError::io("open", directory))?;
-        let costs = self.scheduler.unwrap_or(SchedulerCosts::VM_2026);
+        let costs = self.costs.scheduler.unwrap_or(SchedulerCosts::VM_2026);
         let interrupt = WakeCost { latency: self.path.wake, ..costs.interrupt };
         let host = Host {
             cores: self.cores as usize,
             costs: SchedulerCosts { interrupt, ..costs },
             path: self.path,
             library: library()?,
+            seed: self.seed,
             directory,
         };
         let model = Model::new(profile, condition_of(self.condition), self.seed);
         let memory = self.memory.map_or(u64::MAX, Bytes::get);
         let drive = Drive::new(model, profile.capacity.get(), memory, self.file_system);
-        let gap = self.path.wake + self.path.complete + self.path.submit;
-        Ok((host, drive.with_gap(gap)))
+        let gap = self.path.wake + self.path.jitter + self.path.complete + self.path.submit;
+        let costs = self.costs.page_cache.unwrap_or(PageCacheCosts::VM_2026);
+        Ok((host, drive.with_gap(gap).with_costs(costs).with_shared_memory()))
     }
 }
 

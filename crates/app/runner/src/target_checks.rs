@@ -69,8 +69,9 @@ pub(crate) fn check_engines(
     journal: &Journal,
 ) -> Result<(), RunnerError> {
     let own = matches!(stack.device, DeviceName::Paths(_));
-    let raw =
-        stack.file_system == FileSystem::Raw || (own && stack.file_system == FileSystem::AsIs);
+    // A simulated device is a file.
+    let raw = (stack.file_system == FileSystem::Raw && !stack.is_virtual())
+        || (own && stack.file_system == FileSystem::AsIs);
     let (mut asked, mut servers) = (Vec::new(), Vec::new());
     for job in jobs {
         if let Job::Sql(job) = job {

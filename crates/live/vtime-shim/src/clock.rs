@@ -58,7 +58,7 @@ pub unsafe extern "C" fn getrusage(who: c_int, place: *mut libc::rusage) -> c_in
         found.ru_nvcsw = used.waits as c_long;
         found.ru_nivcsw = used.preemptions as c_long;
         found.ru_inblock = (used.reads[1] / 512) as c_long;
-        found.ru_oublock = (used.writes[1] / 512) as c_long;
+        found.ru_oublock = (used.dirtied / 512) as c_long;
     }
     code
 }

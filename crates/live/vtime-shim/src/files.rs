@@ -90,16 +90,22 @@ pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
 pub fn transfer(number: i64, arguments: [i64; 6], offset: Option<i64>, writes: bool) -> ssize_t {
     let descriptor = arguments[0] as c_int;
     let found = file_of(descriptor);
-    let Some(((file, flags), turn)) = found.and_then(|found| Some((found, Turn::enter_file()?)))
+    let Some(((file, flags), mut turn)) =
+        found.and_then(|found| Some((found, Turn::enter_file()?)))
     else {
         return sockets::exchange(number, arguments, writes);
     };
     turn.tick();
     let mut done = system_call(number, arguments);
-    if done == -i64::from(libc::EFAULT)
-        && maps::touch(arguments[1] as usize, arguments[2].max(1) as usize)
-    {
-        done = system_call(number, arguments);
+    if done == -i64::from(libc::EFAULT) {
+        // The faults of the buffer are the program's.
+        drop(turn);
+        let touched = maps::touch(arguments[1] as usize, arguments[2].max(1) as usize, !writes);
+        let Some(again) = Turn::enter_file() else { return answer(done) as ssize_t };
+        turn = again;
+        if touched {
+            done = system_call(number, arguments);
+        }
     }
     let done = answer(done);
     if done > 0 {
@@ -172,6 +178,7 @@ pub fn flush(descriptor: c_int, number: i64, metadata: bool) -> c_int {
     };
     turn.tick();
     turn.call(Call::Sync, &[file, u64::from(metadata)]);
+    maps::unmap(&turn);
     0
 }
 

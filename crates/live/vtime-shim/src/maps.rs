@@ -1,16 +1,16 @@
 //! Files on the drive that are mapped into memory.
 //!
 //! A page that is not in the simulated page cache is not in the page table: touching it raises SIGBUS
-//! (userfaultfd(2), minor faults), whose handler waits for the simulated read and then maps the page. The
-//! files have to be in a memory file system. Only read-only mappings, because the kernel does not report
-//! writes to a page.
+//! (userfaultfd(2), minor faults), whose handler waits for the simulated read and then maps the page. In a
+//! mapping for writing, a page is write-protected until the first write to it, which makes it dirty, and
+//! again when it is written back. The files have to be in a memory file system.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize};
 
 use libc::{off_t, size_t};
-use vtime::wire::{Call, EVICTED, access};
+use vtime::wire::{CLEANED, Call, access};
 
 use crate::descriptors::file_of;
 use crate::real::{answer, errno, kernel, same, set_errno, system_call};
@@ -29,6 +29,10 @@ struct Map {
     offset: AtomicU64,
     /// Flags of `access`.
     flags: AtomicU64,
+    /// Mapped for writing to the file.
+    writes: AtomicBool,
+    /// Mapped for writing to private pages, which are nowhere else.
+    keeps: AtomicBool,
 }
 
 static REGIONS: [Map; MAPS] = [const {
@@ -38,6 +42,8 @@ static REGIONS: [Map; MAPS] = [const {
         end: AtomicUsize::new(0),
         offset: AtomicU64::new(0),
         flags: AtomicU64::new(0),
+        writes: AtomicBool::new(false),
+        keeps: AtomicBool::new(false),
     }
 }; MAPS];
 
@@ -45,15 +51,29 @@ static REGIONS: [Map; MAPS] = [const {
 static OVERHEAD: AtomicU64 = AtomicU64::new(0);
 /// The userfaultfd; -1 before the first mapping.
 static FAULT_DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
+/// The kernel can write-protect pages of memory file systems.
+static PROTECTS: AtomicBool = AtomicBool::new(false);
 
 // linux/userfaultfd.h
 const UFFD_USER_MODE_ONLY: i64 = 1;
 const UFFD_API: u64 = 0xAA;
+/// Signals, and minor faults of memory file systems.
 const FEATURES: u64 = (1 << 7) | (1 << 10);
+/// Write protection and missing pages of memory file systems; the last one marks Linux 6.6, because
+/// `CONTINUE_MODE_PROTECT` (6.4) has no feature bit.
+const WRITE_FEATURES: u64 = (1 << 0) | (1 << 5) | (1 << 12) | (1 << 14);
+const MODE_MISSING: u64 = 1 << 0;
+const MODE_PROTECT: u64 = 1 << 1;
 const MODE_MINOR: u64 = 1 << 2;
 const UFFDIO_API: i64 = 0xC018_AA3F;
 const UFFDIO_REGISTER: i64 = 0xC020_AA00;
+const UFFDIO_ZEROPAGE: i64 = 0xC020_AA04;
+const UFFDIO_WRITEPROTECT: i64 = 0xC018_AA06;
 const UFFDIO_CONTINUE: i64 = 0xC020_AA07;
+const WRITEPROTECT_MODE_PROTECT: u64 = 1 << 0;
+const CONTINUE_MODE_PROTECT: u64 = 1 << 1;
+/// Bit of a page fault's error code: a write.
+const FAULT_WRITE: i64 = 1 << 1;
 
 fn control<const N: usize>(request: i64, words: &mut [u64; N]) -> i64 {
     let descriptor = i64::from(FAULT_DESCRIPTOR.load(Relaxed));
@@ -78,7 +98,10 @@ fn prepare() -> bool {
     // SAFETY: the handler has the type that SA_SIGINFO asks for.
     let installed =
         unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) };
-    let ready = control(UFFDIO_API, &mut [UFFD_API, FEATURES, 0]) == 0 && installed == 0;
+    let protects = control(UFFDIO_API, &mut [UFFD_API, FEATURES | WRITE_FEATURES, 0]) == 0;
+    PROTECTS.store(protects, Relaxed);
+    let faults = protects || control(UFFDIO_API, &mut [UFFD_API, FEATURES, 0]) == 0;
+    let ready = faults && installed == 0;
     if ready {
         OVERHEAD.store(measure(), Relaxed);
     }
@@ -128,26 +151,30 @@ fn map_of(address: usize) -> Option<&'static Map> {
     })
 }
 
-extern "C" fn faulted(_: c_int, about: *mut libc::siginfo_t, _: *mut c_void) {
+extern "C" fn faulted(_: c_int, about: *mut libc::siginfo_t, context: *mut c_void) {
     let before = errno();
     // SAFETY: the kernel fills it.
     let page = unsafe { (*about).si_addr() } as usize & !(PAGE - 1);
+    let context = context.cast::<libc::ucontext_t>();
+    // SAFETY: as above.
+    let error = unsafe { (*context).uc_mcontext.gregs[libc::REG_ERR as usize] };
     let Some(map) = map_of(page) else {
         // Not ours: the next fault ends the program. SAFETY: sets the default action.
         unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
         return;
     };
+    let guarded = map.writes.load(Relaxed);
+    let writes = guarded && error & FAULT_WRITE != 0;
     let turn = Turn::enter_late(OVERHEAD.load(Relaxed));
     if let Some(turn) = &turn {
         turn.tick();
         let offset = map.offset.load(Relaxed) + (page - map.start.load(Relaxed)) as u64;
-        let flags = map.flags.load(Relaxed) | access::MAPPED;
+        let write = if writes { access::WRITE } else { 0 };
+        let flags = map.flags.load(Relaxed) | access::MAPPED | write;
         turn.call(Call::Access, &[map.file.load(Relaxed), offset, PAGE as u64, flags]);
         unmap(turn);
     }
-    let code = control(UFFDIO_CONTINUE, &mut [page as u64, PAGE as u64, 0, 0]);
-    let again = [0, -i64::from(libc::EEXIST), -i64::from(libc::EAGAIN)].contains(&code);
-    if !again {
+    if !show(page as u64, guarded, writes) {
         // Beyond the end of the file: the next fault ends the program. SAFETY: sets the default action.
         unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
     }
@@ -155,14 +182,33 @@ extern "C" fn faulted(_: c_int, about: *mut libc::siginfo_t, _: *mut c_void) {
     drop(turn);
 }
 
-/// Unmaps the pages that the last access evicted.
-pub fn unmap(turn: &Turn) {
-    loop {
-        let count = turn.argument(0) as usize;
-        forget(turn, count);
-        if count < EVICTED {
-            return;
+/// Puts a page into the page table; `guarded`: write-protected unless it is for a write. Returns whether the
+/// access can be tried again.
+fn show(page: u64, guarded: bool, writes: bool) -> bool {
+    const SIZE: u64 = PAGE as u64;
+    let again = |code: i64| [0, -i64::from(libc::EAGAIN)].contains(&code);
+    let protect = if guarded && !writes { CONTINUE_MODE_PROTECT } else { 0 };
+    match control(UFFDIO_CONTINUE, &mut [page, SIZE, protect, 0]) {
+        // Another thread was faster, or the page is there and write-protected.
+        code if code == -i64::from(libc::EEXIST) => {
+            !writes || again(control(UFFDIO_WRITEPROTECT, &mut [page, SIZE, 0]))
         }
+        // A hole.
+        code if guarded && code == -i64::from(libc::EFAULT) => {
+            let made = control(UFFDIO_ZEROPAGE, &mut [page, SIZE, 0, 0]);
+            let protect = &mut [page, SIZE, WRITEPROTECT_MODE_PROTECT];
+            (made == -i64::from(libc::EEXIST) || again(made))
+                && (writes || again(control(UFFDIO_WRITEPROTECT, protect)))
+        }
+        code => again(code),
+    }
+}
+
+/// Unmaps the pages that the last access evicted, and write-protects those that were written back. The access
+/// ends with the last call.
+pub fn unmap(turn: &Turn) {
+    while turn.argument(0) > 0 {
+        forget(turn, turn.argument(0) as usize);
         turn.call(Call::Evicted, &[]);
     }
 }
@@ -170,26 +216,38 @@ pub fn unmap(turn: &Turn) {
 fn forget(turn: &Turn, count: usize) {
     for pair in 0..count {
         let (file, at) = (turn.argument(1 + 2 * pair), turn.argument(2 + 2 * pair));
+        let cleaned = at & CLEANED != 0;
         let own = |map: &&Map| map.file.load(Relaxed) == file;
         for map in REGIONS.iter().filter(own) {
-            let Some(within) = at.checked_sub(map.offset.load(Relaxed)) else { continue };
-            let page = map.start.load(Relaxed) + within as usize;
-            if page < map.end.load(Relaxed) {
+            let within = (at & !CLEANED).checked_sub(map.offset.load(Relaxed));
+            let page = within.map(|within| map.start.load(Relaxed) + within as usize);
+            let Some(page) = page.filter(|page| *page < map.end.load(Relaxed)) else { continue };
+            if !cleaned && !map.keeps.load(Relaxed) {
                 let advice = i64::from(libc::MADV_DONTNEED);
                 system_call(libc::SYS_madvise, [page as i64, PAGE as i64, advice, 0, 0, 0]);
+            } else if cleaned && map.writes.load(Relaxed) {
+                let protect = [page as u64, PAGE as u64, WRITEPROTECT_MODE_PROTECT];
+                control(UFFDIO_WRITEPROTECT, &mut { protect });
             }
         }
     }
 }
 
-/// Touches the pages of a buffer: the kernel cannot handle their faults.
-pub fn touch(start: usize, length: usize) -> bool {
-    if map_of(start).is_none() {
-        return false;
-    }
+/// Touches the pages of a buffer, which the kernel is to fill if `fills`: it cannot handle their faults.
+pub fn touch(start: usize, length: usize, fills: bool) -> bool {
+    let Some(map) = map_of(start) else { return false };
+    let writes = fills && map.writes.load(Relaxed);
     for page in (start..start + length).step_by(PAGE).chain([start + length - 1]) {
-        // SAFETY: the caller's buffer.
-        unsafe { std::ptr::read_volatile(page as *const u8) };
+        if writes {
+            // SAFETY: the caller's buffer, which it may write to; the value stays.
+            let byte = unsafe { AtomicU8::from_ptr(page as *mut u8) };
+            // An addition of 0 would be compiled to a load.
+            let value = byte.load(Relaxed);
+            let _ = byte.compare_exchange(value, value, Relaxed, Relaxed);
+        } else {
+            // SAFETY: the caller's buffer.
+            unsafe { std::ptr::read_volatile(page as *const u8) };
+        }
     }
     true
 }
@@ -201,20 +259,24 @@ fn map_file(turn: &Turn, (file, flags): (u64, u64), arguments: [i64; 6]) -> i64 
         // Only persistent memory can be mapped so.
         return -i64::from(libc::EOPNOTSUPP);
     }
-    let writes = protection & i64::from(libc::PROT_WRITE) != 0;
+    let may_write = protection & i64::from(libc::PROT_WRITE) != 0;
+    let writes = may_write && kind & i64::from(libc::MAP_SHARED) != 0;
     let free = REGIONS.iter().find(|map| map.file.load(Relaxed) == 0);
-    let (false, Some(map), true) =
-        (writes && kind & i64::from(libc::MAP_SHARED) != 0, free, prepare())
-    else {
+    let (Some(map), true) = (free, prepare()) else {
         turn.uncovered("mmap of a file on the modelled drive");
         return -i64::from(libc::ENODEV);
     };
+    if writes && !PROTECTS.load(Relaxed) {
+        turn.uncovered("mmap for writing of a file on the modelled drive (needs Linux 6.6)");
+        return -i64::from(libc::ENODEV);
+    }
     let start = system_call(libc::SYS_mmap, arguments);
     if (-4095..0).contains(&start) {
         return start;
     }
     let length = (size as usize).next_multiple_of(PAGE);
-    let mut range = [start as u64, length as u64, MODE_MINOR, 0];
+    let guard = if writes { MODE_PROTECT | MODE_MISSING } else { 0 };
+    let mut range = [start as u64, length as u64, MODE_MINOR | guard, 0];
     if control(UFFDIO_REGISTER, &mut range) != 0 {
         turn.uncovered(
             "mmap of a file outside of a memory file system (use --directory /dev/shm/...)",
@@ -225,6 +287,8 @@ fn map_file(turn: &Turn, (file, flags): (u64, u64), arguments: [i64; 6]) -> i64 
     map.end.store(start as usize + length, Relaxed);
     map.offset.store(offset as u64, Relaxed);
     map.flags.store(flags & access::RANDOM, Relaxed);
+    map.writes.store(writes, Relaxed);
+    map.keeps.store(may_write && !writes, Relaxed);
     map.file.store(file, Relaxed);
     start
 }
@@ -272,6 +336,23 @@ pub unsafe extern "C" fn madvise(place: *mut c_void, size: size_t, advice: c_int
     }
     let arguments = [place as i64, size as i64, i64::from(advice), 0, 0, 0];
     answer(system_call(libc::SYS_madvise, arguments)) as c_int
+}
+
+/// Like fdatasync for a mapping; the whole file is flushed. Without `MS_SYNC` nothing happens now.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn msync(place: *mut c_void, size: size_t, flags: c_int) -> c_int {
+    let own = map_of(place as usize).filter(|map| map.writes.load(Relaxed));
+    let own = own.map(|map| map.file.load(Relaxed));
+    let Some((file, turn)) = own.and_then(|file| Some((file, Turn::enter_file()?))) else {
+        let arguments = [place as i64, size as i64, i64::from(flags), 0, 0, 0];
+        return answer(system_call(libc::SYS_msync, arguments)) as c_int;
+    };
+    turn.tick();
+    if flags & libc::MS_SYNC != 0 {
+        turn.call(Call::Sync, &[file, 0]);
+        unmap(&turn);
+    }
+    0
 }
 
 /// Ends the simulation if `place` is in a mapped file of the drive.

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{Duration, Instant};
 
 use device::Device;
+use sim::Jitter;
 use sim::scheduler::{Key, Next, Scheduler, TaskId, Times, Wait, Waker};
 use units::Nanos;
 
@@ -20,9 +21,8 @@ use crate::host::{Ended, Host};
 use crate::process::Process;
 use crate::wire::{self, Call, NEVER, PROCESSES, SLOTS, Shared, Totals, TotalsOf};
 
-/// CPU time of a buffered access without device requests, and of copying a KiB (assumed; 10 GB/s).
-const CACHED_ACCESS: Nanos = Nanos(400);
-const COPY_KIB: Nanos = Nanos(100);
+/// Interval of measuring the memory of programs, in virtual time.
+const MEASURE_INTERVAL: Nanos = Nanos::from_millis(20);
 /// Polling interval for a program that makes no calls.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Real time in which an ending process is waited for.
@@ -47,6 +47,7 @@ pub(crate) struct Coordinator<'h, D> {
     scheduler: Scheduler,
     drive: Drive<D>,
     host: &'h Host,
+    jitter: Jitter,
     threads: Vec<Thread>,
     steps: Vec<StepEnd>,
     turns: u64,
@@ -64,6 +65,8 @@ pub(crate) struct Coordinator<'h, D> {
     /// The end of the latest stretch of any thread.
     latest: Nanos,
     files: AwaitedFiles,
+    /// Virtual time from which on the programs' memory is to be measured again.
+    measure_at: Nanos,
     /// Real and virtual time from which on virtual time may not be ahead of real time.
     held: Option<(Instant, Nanos)>,
     program: String,
@@ -85,6 +88,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
             scheduler,
             drive,
             host,
+            jitter: Jitter::new(host.path.jitter, host.seed),
             threads,
             steps: Vec::new(),
             turns: 0,
@@ -97,6 +101,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
             began: Instant::now(),
             latest: Nanos::ZERO,
             files: AwaitedFiles::default(),
+            measure_at: Nanos::ZERO,
             held: None,
             program,
         }
@@ -207,6 +212,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
             preemptions: counts.preemptions,
             reads: [drive.reads, drive.read_bytes, reading],
             writes: [drive.writes, drive.written_bytes, writing],
+            dirtied: drive.dirtied_bytes,
             flushes: [drive.flushes, flushing],
             times: std::array::from_fn(|place| parts[place]),
         }
@@ -218,7 +224,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
         for StepEnd { task, at, next } in steps.drain(..) {
             match next {
                 Some(wait) => self.scheduler.wait_for(task, at, wait),
-                None => self.scheduler.complete(task, at),
+                None => self.scheduler.complete_late(at, task, self.jitter.draw()),
             }
         }
         self.steps = steps;
@@ -332,7 +338,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
                 | Call::Remove
                 | Call::Evict
                 | Call::Evicted),
-            ) => self.use_file(task, call),
+            ) => self.use_file(task, call)?,
             Some(Call::Leave) => {
                 self.last = None;
                 self.outside.push(task);
@@ -374,20 +380,33 @@ impl<'h, D: Device> Coordinator<'h, D> {
     }
 
     /// Carries out a thread's call on a file.
-    fn use_file(&mut self, task: TaskId, call: Call) {
+    fn use_file(&mut self, task: TaskId, call: Call) -> Result<(), VtimeError> {
         let slot = &self.shared.slots[task.0 as usize];
         let argument = |place: usize| slot.arguments[place].load(Relaxed);
         let now = self.scheduler.time_of(task);
-        let flags = if call == Call::Access { argument(3) } else { 0 };
-        let cached = match call {
-            Call::Access => (flags & wire::access::DIRECT == 0).then(|| argument(2)),
-            _ => Some(0),
-        };
-        let submit = self.submit_time(flags & wire::access::WRITE != 0);
-        if let Some(begun) = file_calls::handle(&mut self.drive, slot, (task, now + submit.1), call)
-        {
-            self.begun(task, begun, (submit.0, cached));
+        if self.drive.has_shared_memory() {
+            self.note_user(slot.process.load(Relaxed));
+            if now >= self.measure_at {
+                self.measure_memory();
+                self.measure_at = now + MEASURE_INTERVAL;
+            }
         }
+        let flags = if call == Call::Access { argument(3) } else { 0 };
+        let submit = self.submit_time(flags & wire::access::WRITE != 0);
+        let begun = file_calls::handle(&mut self.drive, slot, (task, now + submit.1), call);
+        let Some(begun) = begun else { return Ok(()) };
+        // Pages are unmapped before anybody else runs: later writes to them have to be noticed.
+        while slot.arguments[0].load(Relaxed) > 0 {
+            slot.pending.store(0, Relaxed);
+            slot.give_turn(task.0, None);
+            if !self.await_call(task)? {
+                self.end_process(slot.process.load(Relaxed));
+                return Ok(());
+            }
+            file_calls::tell_evicted(&mut self.drive, slot);
+        }
+        self.begun(task, begun, submit.0);
+        Ok(())
     }
 
     fn block(&mut self, task: TaskId) {
@@ -417,14 +436,13 @@ impl<'h, D: Device> Coordinator<'h, D> {
     }
 
     /// Handles the start of a thread's access: CPU time only, or a wait for the drive.
-    fn begun(&mut self, task: TaskId, begun: AccessStart, (submit, cached): (Nanos, Option<u64>)) {
-        let copied = cached.map(|length| CACHED_ACCESS + Nanos(COPY_KIB.get() * length / 1024));
-        let copied = copied.unwrap_or(Nanos::ZERO);
+    fn begun(&mut self, task: TaskId, begun: AccessStart, submit: Nanos) {
+        let work = self.drive.work();
         match begun {
-            AccessStart::Done => self.scheduler.charge(task, copied),
+            AccessStart::Done => self.scheduler.charge(task, work),
             AccessStart::Waits(wait) => {
                 self.scheduler.charge(task, submit);
-                self.threads[task.0 as usize].owed = self.host.path.complete + copied;
+                self.threads[task.0 as usize].owed = self.host.path.complete + work;
                 self.scheduler.block(task, &[], None, wait);
             }
         }

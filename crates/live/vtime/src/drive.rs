@@ -6,17 +6,18 @@
 //! Invariant: an access is a sequence of steps; the requests of a step run in parallel, and the next step
 //! starts when the last of them has completed.
 
+mod cached;
 mod io;
 mod layout;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use device::{Completion, Device, EventQueue, Operation, Request};
-use sim::PageCache;
 use sim::scheduler::{TaskId, Wait};
+use sim::{PageCache, PageCacheCosts};
 use units::Nanos;
 
-use io::{BACKGROUND_PERCENT, DIRTY_PERCENT, Io, WRITE_BACK_DEPTH, WriteBack};
+use io::{Io, WriteBack};
 use layout::{JOURNAL, Layout, PAGE, Step};
 
 use crate::file_access::{AccessStart, DriveTotals, FileAccess, FileSystem, StepEnd};
@@ -28,13 +29,16 @@ const READ_AHEAD: u64 = 32;
 #[derive(Debug, Default)]
 struct File {
     size: u64,
+    /// End of what was ever written: pages beyond it are holes, which are not read.
+    written: u64,
     dirty: BTreeSet<u64>,
     /// Its size or its directory entry changed since the last flush.
     metadata: bool,
     /// Page at which a sequential read would continue.
     next_read: u64,
-    /// The program has mapped pages of it.
+    /// The program has mapped pages of it, or mapped them for writing.
     mapped: bool,
+    mapped_for_writing: bool,
 }
 
 /// Page cache, file system and device.
@@ -46,10 +50,16 @@ pub struct Drive<D> {
     cache: PageCache,
     /// Time between two steps of one access: interrupt, wake-up and the next submission.
     gap: Nanos,
-    /// Capacity of the page cache, pages.
+    /// CPU times of accesses, and that of the current one.
+    costs: PageCacheCosts,
+    work: Nanos,
+    /// Capacity of memory and of the page cache, pages.
+    memory: u64,
     frames: u64,
+    /// The programs are in the same memory.
+    is_shared: bool,
     layout: Layout,
-    /// Evicted mapped pages that were not reported yet, by file and byte.
+    /// Mapped pages that were evicted or written back and not reported yet, by file and byte.
     evicted: VecDeque<(u64, u64)>,
     journal: u64,
     dirty: u64,
@@ -68,7 +78,7 @@ pub struct Drive<D> {
 }
 
 impl<D: Device> Drive<D> {
-    /// An idle device of `capacity` bytes, with a cold page cache of `memory` bytes.
+    /// An idle device of `capacity` bytes, with a cold page cache in `memory` bytes.
     pub fn new(device: D, capacity: u64, memory: u64, file_system: FileSystem) -> Self {
         let frames = (memory / PAGE).clamp(1, u64::from(u32::MAX));
         Self {
@@ -77,7 +87,11 @@ impl<D: Device> Drive<D> {
             gap: Nanos::ZERO,
             files: HashMap::new(),
             cache: PageCache::new(0, frames as u32, sim::Recency::Marks),
+            costs: PageCacheCosts::VM_2026,
+            work: Nanos::ZERO,
+            memory: frames,
             frames,
+            is_shared: false,
             layout: Layout::new(capacity),
             evicted: VecDeque::new(),
             journal: 0,
@@ -100,6 +114,37 @@ impl<D: Device> Drive<D> {
         Self { gap, ..self }
     }
 
+    /// Sets the CPU times of accesses.
+    #[must_use]
+    pub fn with_costs(self, costs: PageCacheCosts) -> Self {
+        Self { costs, ..self }
+    }
+
+    /// The programs that use the drive are in the same memory as the page cache.
+    #[must_use]
+    pub fn with_shared_memory(self) -> Self {
+        Self { is_shared: true, ..self }
+    }
+
+    /// Whether the size of the page cache depends on what programs use.
+    pub fn has_shared_memory(&self) -> bool {
+        self.is_shared && self.memory < self.layout.capacity()
+    }
+
+    /// CPU time of the last access, apart from that of device requests.
+    pub fn work(&self) -> Nanos {
+        self.work
+    }
+
+    /// Programs use `bytes` of the memory; the rest is page cache, but at least 1/32 of it.
+    pub fn reserve(&mut self, bytes: u64) {
+        let rest = self.memory.saturating_sub(bytes / PAGE);
+        self.totals.out_of_memory |= rest == 0;
+        let rest = rest.max(self.memory / 32);
+        self.frames = rest.max(1);
+        self.cache.set_frames(self.frames as u32);
+    }
+
     /// Counters so far.
     pub fn totals(&self) -> DriveTotals {
         self.totals
@@ -119,7 +164,7 @@ impl<D: Device> Drive<D> {
         let last = (what.offset + what.length.max(1) - 1) / PAGE;
         if writes {
             let end = what.offset + what.length;
-            if what.flags & access::DIRECT == 0 {
+            if what.flags & (access::DIRECT | access::MAPPED) == 0 {
                 self.read_for_write(what, &mut steps);
             }
             let file = self.files.entry(what.file).or_default();
@@ -127,17 +172,37 @@ impl<D: Device> Drive<D> {
             file.size = file.size.max(end);
         }
         let pages = first..=last;
-        let operation = if writes { Operation::Write } else { Operation::Read };
-        match (what.flags & access::DIRECT != 0, writes) {
-            (true, _) => steps.push_back(self.runs(what.file, pages, operation)),
-            (false, true) => self.write_cached(what.file, pages, now),
-            (false, false) => {
-                let ahead = what.flags & access::RANDOM == 0;
-                if what.flags & access::MAPPED == 0 {
-                    self.read_cached((what.file, ahead), pages, &mut steps);
-                } else {
-                    self.fault((what.file, ahead), first, &mut steps);
-                }
+        let new_from = self.written(what.file).div_ceil(PAGE);
+        let ahead = what.flags & access::RANDOM == 0;
+        let [direct, mapped] = [access::DIRECT, access::MAPPED].map(|flag| what.flags & flag != 0);
+        if direct {
+            let operation = if writes { Operation::Write } else { Operation::Read };
+            let there = pages.clone().filter(|page| writes || *page < new_from);
+            steps.push_back(self.runs(what.file, there, operation));
+        } else if mapped {
+            self.fault((what.file, ahead), first, &mut steps);
+        } else if !writes {
+            self.read_cached((what.file, ahead), pages.clone(), &mut steps);
+        }
+        self.work = match (direct, mapped, writes) {
+            (true, ..) => Nanos::ZERO,
+            (_, true, _) => self.costs.fault,
+            (_, _, true) => self.costs.write + self.costs.copy(what.length),
+            (_, _, false) => self.costs.read + self.costs.copy(what.length),
+        };
+        if writes {
+            let file = self.files.entry(what.file).or_default();
+            // The first write to a hole allocates it.
+            file.metadata |= last >= new_from;
+            file.written = file.written.max(what.offset + what.length);
+            file.mapped_for_writing |= mapped;
+            if direct {
+                self.totals.dirtied_bytes += what.length;
+            } else {
+                // The pages of this access are not among those that it starts to write back.
+                self.write_behind(now);
+                self.write_cached(what.file, (pages, new_from), mapped);
+                self.throttle();
             }
         }
         if writes && what.flags & access::SYNC != 0 {
@@ -147,7 +212,7 @@ impl<D: Device> Drive<D> {
         self.begin(Some(task), now, steps, what.flags & access::DIRECT == 0)
     }
 
-    /// The next evicted mapped page, as file and byte.
+    /// The next mapped page that was evicted, or written back ([`crate::wire::CLEANED`]), as file and byte.
     pub fn next_evicted(&mut self) -> Option<(u64, u64)> {
         self.evicted.pop_front()
     }
@@ -164,6 +229,7 @@ impl<D: Device> Drive<D> {
     /// A thread flushes a file at `now`, with metadata (fsync) or without (fdatasync).
     pub fn sync(&mut self, task: TaskId, now: Nanos, file: u64, metadata: bool) -> AccessStart {
         let mut steps = VecDeque::new();
+        self.work = Nanos::ZERO;
         self.sync_steps(file, metadata, &mut steps);
         self.begin(Some(task), now, steps, false)
     }
@@ -175,12 +241,15 @@ impl<D: Device> Drive<D> {
         let kept = file.dirty.split_off(&size.div_ceil(PAGE));
         self.dirty -= kept.len() as u64;
         file.size = size;
+        file.written = file.written.min(size);
     }
 
     /// Adds a file that existed before the simulation.
     pub fn add_existing(&mut self, file: u64, size: u64) {
         let file = self.files.entry(file).or_default();
-        file.size = file.size.max(size);
+        if size > file.size {
+            (file.size, file.written) = (size, size);
+        }
     }
 
     /// Removes a file with its dirty pages.
@@ -336,128 +405,10 @@ impl<D: Device> Drive<D> {
         }
     }
 
-    fn read_cached(
-        &mut self,
-        (file, ahead): (u64, bool),
-        pages: std::ops::RangeInclusive<u64>,
-        steps: &mut VecDeque<Step>,
-    ) {
-        let (first, last) = (*pages.start(), *pages.end());
-        let state = self.files.entry(file).or_default();
-        // A read that starts in the last page of the previous one continues it.
-        let sequential = ahead && [first, first + 1].contains(&state.next_read);
-        state.next_read = last + 1;
-        let size = state.size.div_ceil(PAGE);
-        let mut missing: Vec<u64> = Vec::new();
-        for page in pages {
-            let place = self.place(file, page);
-            if self.cache.access(place as u32) {
-                self.totals.hits += 1;
-                self.await_read(place);
-            } else {
-                self.totals.misses += 1;
-                missing.push(page);
-            }
-        }
-        if sequential && missing.last() == Some(&last) {
-            for page in last + 1..size.min(last + READ_AHEAD) {
-                let place = self.place(file, page) as u32;
-                if !self.cache.is_resident(place) {
-                    self.cache.access(place);
-                    missing.push(page);
-                }
-            }
-        }
-        steps.push_back(self.runs(file, missing.into_iter(), Operation::Read));
-    }
-
-    /// The current access waits for a page that another one is reading.
-    fn await_read(&mut self, place: u64) {
-        self.awaited.extend(self.reading.get(&place));
-    }
-
-    /// Pages that are partly overwritten have to be read first.
-    fn read_for_write(&mut self, what: FileAccess, steps: &mut VecDeque<Step>) {
-        let end = what.offset + what.length;
-        let size = self.files.entry(what.file).or_default().size;
-        let starts = (!what.offset.is_multiple_of(PAGE)).then_some(what.offset / PAGE);
-        let ends = (!end.is_multiple_of(PAGE) && end < size).then_some(end / PAGE);
-        let mut pages: Vec<u64> = starts.into_iter().chain(ends).collect();
-        pages.dedup();
-        pages.retain(|page| page * PAGE < size);
-        pages.retain(|page| {
-            let place = self.place(what.file, *page);
-            self.await_read(place);
-            !self.cache.is_resident(place as u32)
-        });
-        steps.push_back(self.runs(what.file, pages.into_iter(), Operation::Read));
-    }
-
-    /// A page fault: reads the missing pages around it, unless the mapping is for random access.
-    fn fault(&mut self, (file, around): (u64, bool), page: u64, steps: &mut VecDeque<Step>) {
-        let state = self.files.entry(file).or_default();
-        state.mapped = true;
-        let end = state.size.div_ceil(PAGE).max(page + 1);
-        let place = self.place(file, page);
-        if self.cache.access(place as u32) {
-            self.totals.hits += 1;
-            return self.await_read(place);
-        }
-        self.totals.misses += 1;
-        let first = page - page % READ_AHEAD;
-        let pages = if around { first..(first + READ_AHEAD).min(end) } else { page..page + 1 };
-        let mut missing = Vec::new();
-        for near in pages {
-            let place = self.place(file, near) as u32;
-            if near == page || !self.cache.is_resident(place) {
-                self.cache.access(place);
-                missing.push(near);
-            }
-        }
-        steps.push_back(self.runs(file, missing.into_iter(), Operation::Read));
-    }
-
-    fn write_cached(&mut self, file: u64, pages: std::ops::RangeInclusive<u64>, now: Nanos) {
-        for page in pages {
-            let place = self.place(file, page);
-            self.cache.access(place as u32);
-            let state = self.files.entry(file).or_default();
-            self.dirty += u64::from(state.dirty.insert(page));
-        }
-        self.write_behind(now);
-        let writing = self.write_back.as_ref().map_or(0, |one| one.pages);
-        if (self.dirty + writing) * 100 > self.frames * DIRTY_PERCENT {
-            self.awaited.extend(self.write_back.as_ref().map(|one| one.io));
-        }
-    }
-
-    /// Starts write-back if more is dirty than the kernel permits.
-    fn write_behind(&mut self, now: Nanos) {
-        if self.write_back.is_some() || self.dirty * 100 <= self.frames * BACKGROUND_PERCENT {
-            return;
-        }
-        let dirty = self.files.iter().filter(|(_, file)| !file.dirty.is_empty());
-        let mut files: Vec<u64> = dirty.map(|(file, _)| *file).collect();
-        files.sort_unstable();
-        let pages = self.dirty;
-        let requests: Step = files.iter().flat_map(|file| self.take_dirty(*file)).collect();
-        let steps = requests.chunks(WRITE_BACK_DEPTH).map(<[Request]>::to_vec).collect();
-        self.write_back = Some(WriteBack { io: self.next_io, files, pages });
-        // The write-back does not wait for what the writer waits for.
-        let awaited = std::mem::take(&mut self.awaited);
-        self.begin(None, now, steps, false);
-        self.awaited = awaited;
-    }
-
-    /// The requests that write the dirty pages of a file, which are clean from now on.
-    fn take_dirty(&mut self, file: u64) -> Step {
-        let dirty = std::mem::take(&mut self.files.entry(file).or_default().dirty);
-        self.dirty -= dirty.len() as u64;
-        self.runs(file, dirty.into_iter(), Operation::Write)
-    }
-
     fn sync_steps(&mut self, file: u64, metadata: bool, steps: &mut VecDeque<Step>) {
+        let dirty = self.dirty;
         steps.push_back(self.take_dirty(file));
+        self.work += Nanos(self.costs.written_back.get() * (dirty - self.dirty));
         let before = self.write_back.as_ref().filter(|one| one.files.contains(&file));
         self.awaited.extend(before.map(|one| one.io));
         let state = self.files.entry(file).or_default();
@@ -478,7 +429,7 @@ impl<D: Device> Drive<D> {
                 steps.push_back(journal(1, false));
                 steps.push_back(vec![Request::flush(0)]);
             }
-            (false, _) => steps.push_back(vec![Request::flush(0)]),
+            (false, _) | (_, FileSystem::Raw) => steps.push_back(vec![Request::flush(0)]),
         }
     }
 

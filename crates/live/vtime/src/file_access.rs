@@ -10,6 +10,8 @@ pub enum FileSystem {
     Ext4,
     /// No journal: metadata is one more write before the flush.
     Ext4NoJournal,
+    /// A bare device: there is no metadata.
+    Raw,
 }
 
 /// Counters of the drive.
@@ -23,12 +25,16 @@ pub struct DriveTotals {
     pub writes: u64,
     /// Bytes written.
     pub written_bytes: u64,
+    /// Bytes of pages that became dirty, and of direct writes.
+    pub dirtied_bytes: u64,
     /// Flushes.
     pub flushes: u64,
     /// Pages of buffered reads that were in the page cache.
     pub hits: u64,
     /// Pages missing from the page cache.
     pub misses: u64,
+    /// The programs alone needed more than the memory.
+    pub out_of_memory: bool,
     /// Total latencies of reads, writes and flushes.
     pub times: [Nanos; 3],
 }

@@ -30,7 +30,11 @@ pub(crate) fn handle<D: Device>(
             tell_evicted(drive, slot);
             return Some(begun);
         }
-        Call::Sync => return Some(drive.sync(task, now, argument(0), argument(1) == 1)),
+        Call::Sync => {
+            let begun = drive.sync(task, now, argument(0), argument(1) == 1);
+            tell_evicted(drive, slot);
+            return Some(begun);
+        }
         Call::Resize if argument(2) == 1 => drive.add_existing(argument(0), argument(1)),
         Call::Resize => drive.resize(argument(0), argument(1)),
         Call::Remove => drive.remove(argument(0)),
@@ -41,8 +45,8 @@ pub(crate) fn handle<D: Device>(
     None
 }
 
-/// Fills the thread's arguments with mapped pages that were evicted.
-fn tell_evicted<D: Device>(drive: &mut Drive<D>, slot: &Slot) {
+/// Fills the thread's arguments with mapped pages that were evicted or written back.
+pub(crate) fn tell_evicted<D: Device>(drive: &mut Drive<D>, slot: &Slot) {
     let mut count = 0;
     while count < wire::EVICTED
         && let Some((file, at)) = drive.next_evicted()

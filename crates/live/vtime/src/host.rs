@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sim::HostModel;
 use sim::scheduler::{Counts, SchedulerCosts, Times};
-use units::Nanos;
+use units::{Nanos, Seed};
 
 use crate::file_access::DriveTotals;
 
@@ -20,6 +20,8 @@ pub struct Host {
     pub path: HostModel,
     /// The library to preload.
     pub library: PathBuf,
+    /// Determines the jitter of the path.
+    pub seed: Seed,
     /// Files below this directory are on the drive.
     pub directory: PathBuf,
 }

@@ -17,6 +17,8 @@ pub struct Process {
     pub number: u32,
     /// Its parent, if that is in the simulation, otherwise 0.
     pub(crate) parent: u32,
+    /// It has used the drive.
+    pub(crate) uses_drive: bool,
     handle: OwnedFd,
 }
 
@@ -30,7 +32,7 @@ impl Process {
         let opened = id.ok_or(rustix::io::Errno::SRCH);
         let opened = opened.and_then(|id| pidfd_open(id, PidfdFlags::empty()));
         let handle = opened.map_err(|error| VtimeError::io("watch the program")(error.into()))?;
-        Ok(Self { number, parent: 0, handle })
+        Ok(Self { number, parent: 0, uses_drive: false, handle })
     }
 
     /// The same, made by `parent`.
@@ -47,6 +49,15 @@ impl Process {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let ready = poll(&mut asked, Some(&now));
         Ok(ready.map_err(|error| VtimeError::io("watch the program")(error.into()))? > 0)
+    }
+
+    /// Bytes of its memory that is not a file's; 0 once it has ended.
+    pub(crate) fn memory(&self) -> u64 {
+        let read = std::fs::read_to_string(format!("/proc/{}/statm", self.number));
+        let text = read.unwrap_or_default();
+        let mut fields = text.split_whitespace().skip(1).map_while(|field| field.parse().ok());
+        let (all, shared): (u64, u64) = (fields.next().unwrap_or(0), fields.next().unwrap_or(0));
+        all.saturating_sub(shared) * rustix::param::page_size() as u64
     }
 
     /// Waits up to `limit` until it has ended.

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Value of [`Header::magic`]: the version of this layout.
-pub const MAGIC: u64 = 0x6372_6f73_7370_0004;
+pub const MAGIC: u64 = 0x6372_6f73_7370_0005;
 /// Maximum number of threads in a simulation, including ended ones.
 pub const SLOTS: usize = 4096;
 /// Maximum number of keys, or of files, that a thread waits for at once.
@@ -16,6 +16,8 @@ pub const KEYS: usize = 20;
 pub const PROCESSES: usize = 8;
 /// Maximum number of evicted mapped pages reported per access.
 pub const EVICTED: usize = 9;
+/// Bit of the byte of a reported page: it was written back, not evicted.
+pub const CLEANED: u64 = 1;
 /// Entries of [`Header::awaited`].
 pub const HASHES: usize = 4096;
 /// Environment variable with the path of the memory.
@@ -49,9 +51,11 @@ pub enum Call {
     /// The thread ends, or its process does. Arguments: 1 if its process does, the key of those who join it.
     Exit,
     /// A read or write of a file. Arguments: the file, offset, length, flags of [`access`]. Fills them with
-    /// how many mapped pages left the page cache, at most [`EVICTED`], and the file and byte of each.
+    /// how many mapped pages left the page cache or became clean, at most [`EVICTED`], and the file and byte
+    /// of each, with [`CLEANED`]. If there are any, the thread has to ask for more before it waits.
     Access,
-    /// A flush. Arguments: the file, whether its metadata has to be written too.
+    /// A flush. Arguments: the file, whether its metadata has to be written too. Fills them as
+    /// [`Call::Access`] does.
     Sync,
     /// The size of a file was set, or found. Arguments: the file, its size, 1 if it was found.
     Resize,
@@ -59,7 +63,7 @@ pub enum Call {
     Remove,
     /// Clean pages of a file leave the page cache. Arguments: the file, offset, length (0: to the end).
     Evict,
-    /// Asks for more mapped pages that left the page cache, as [`Call::Access`] fills them.
+    /// Asks for more such pages; it ends with none, when the access or flush has ended.
     Evicted,
     /// The thread waits outside of the simulation, without the turn, until it says that it has returned.
     Leave,
@@ -143,6 +147,8 @@ pub struct Totals {
     pub reads: [u64; 3],
     /// The same for writes.
     pub writes: [u64; 3],
+    /// Bytes of pages that programs made dirty, and of direct writes.
+    pub dirtied: u64,
     /// Flushes, and the sum of their times in ns.
     pub flushes: [u64; 2],
     /// Where the time of the thread, or of the process's threads, went, ns: CPU, run queue, wake-up, and the
@@ -152,7 +158,7 @@ pub struct Totals {
 
 impl Totals {
     /// Number of values.
-    pub const VALUES: usize = 21;
+    pub const VALUES: usize = 22;
 
     /// The values as arguments of a call.
     #[must_use]

@@ -6,14 +6,11 @@
 //! cache: every operation reaches the device.
 
 use device::{Completion, Device, Event, EventQueue, Request};
-use rand::SeedableRng;
-use rand_distr::{Distribution, Exp1};
-use rand_xoshiro::Xoshiro256PlusPlus;
 use units::{Nanos, Seed};
 use workload::{BlockOp, OpClass};
 
-use crate::HostModel;
 use crate::cores::Cores;
+use crate::{HostModel, Jitter};
 
 /// The operation in this slot reaches the device.
 const SUBMIT: u32 = 0;
@@ -57,7 +54,7 @@ pub struct BlockPath<D> {
     /// `[slot]`.
     slots: Vec<Slot>,
     completions: Vec<Completion>,
-    random: Xoshiro256PlusPlus,
+    jitter: Jitter,
 }
 
 impl<D: Device> BlockPath<D> {
@@ -73,7 +70,7 @@ impl<D: Device> BlockPath<D> {
             awake: vec![Nanos::ZERO; threads],
             slots: Vec::new(),
             completions: Vec::with_capacity(64),
-            random: Xoshiro256PlusPlus::seed_from_u64(seed.derive("host", 0).0),
+            jitter: Jitter::new(host.jitter, seed),
         }
     }
 
@@ -85,17 +82,9 @@ impl<D: Device> BlockPath<D> {
             return at;
         }
         if self.awake[client as usize] <= at {
-            self.awake[client as usize] = at + self.wake_up();
+            self.awake[client as usize] = at + self.host.wake + self.jitter.draw();
         }
         self.awake[client as usize]
-    }
-
-    fn wake_up(&mut self) -> Nanos {
-        if self.host.jitter == Nanos::ZERO {
-            return self.host.wake;
-        }
-        let draw: f64 = Exp1.sample(&mut self.random);
-        self.host.wake + Nanos((draw * self.host.jitter.get() as f64) as u64)
     }
 
     fn reach(&mut self, now: Nanos, slot: u32) {

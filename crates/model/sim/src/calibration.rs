@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-use crate::HostModel;
 use crate::scheduler::SchedulerCosts;
+use crate::{HostModel, PageCacheCosts};
 
 /// Version of the file.
 const SCHEMA: u32 = 1;
@@ -39,8 +39,29 @@ pub struct Calibration {
     /// Costs of scheduling, for simulations of databases; absent in older files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<SchedulerCosts>,
+    /// CPU times of the page cache, for simulations of databases; absent in older files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_cache: Option<PageCacheCosts>,
     /// Paths at each depth; the deepest of each path is last.
     pub path: Vec<PathCost>,
+}
+
+/// CPU times of a host that simulations of databases need; `None`: those of a reference host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MeasuredCosts {
+    /// Costs of scheduling.
+    pub scheduler: Option<SchedulerCosts>,
+    /// Those of the page cache.
+    pub page_cache: Option<PageCacheCosts>,
+}
+
+impl MeasuredCosts {
+    /// All measured times.
+    #[must_use]
+    pub fn times(&self) -> Vec<Nanos> {
+        let scheduler = self.scheduler.iter().flat_map(SchedulerCosts::times);
+        scheduler.chain(self.page_cache.iter().flat_map(PageCacheCosts::times)).collect()
+    }
 }
 
 /// Wake-up latencies of a sleeping thread.
@@ -86,8 +107,17 @@ impl Calibration {
         wake_ups: WakeUps,
         path: Vec<PathCost>,
     ) -> Self {
-        let scheduler = None;
-        Self { schema: SCHEMA, host, measured, cores, siblings, wake_ups, scheduler, path }
+        Self {
+            schema: SCHEMA,
+            host,
+            measured,
+            cores,
+            siblings,
+            wake_ups,
+            scheduler: None,
+            page_cache: None,
+            path,
+        }
     }
 
     /// Parses a calibration file.
@@ -118,7 +148,7 @@ impl Calibration {
         let WakeUps { interrupt, interrupt_p90, cpu, same_cpu, other_cpu } = self.wake_ups;
         let own = [interrupt, interrupt_p90, cpu, same_cpu, other_cpu.unwrap_or_default()];
         let costs = self.path.iter().flat_map(|path| [path.cpu, path.client]);
-        let own = own.into_iter().chain(self.scheduler.iter().flat_map(SchedulerCosts::times));
+        let own = own.into_iter().chain(self.costs().times());
         if let Some(long) = own.chain(costs).find(|time| *time > TIME_MAX) {
             return Err(format!("{long} is not a valid host time; at most {TIME_MAX}"));
         }
@@ -130,6 +160,12 @@ impl Calibration {
             Some(path) => Err(format!("{} costs no CPU time at depth {}", path.name, path.depth)),
             None => Ok(()),
         }
+    }
+
+    /// What simulations of databases need.
+    #[must_use]
+    pub fn costs(&self) -> MeasuredCosts {
+        MeasuredCosts { scheduler: self.scheduler, page_cache: self.page_cache }
     }
 
     /// The deepest measurement of each path.

@@ -10,11 +10,15 @@ mod calibration;
 mod cores;
 mod driver;
 mod host;
+mod jitter;
 mod page_cache;
+mod page_cache_costs;
 pub mod scheduler;
 
 pub use block_path::BlockPath;
-pub use calibration::{Calibration, PathCost, WakeUps};
+pub use calibration::{Calibration, MeasuredCosts, PathCost, WakeUps};
 pub use driver::{STEPS, run, run_unless};
 pub use host::HostModel;
+pub use jitter::Jitter;
 pub use page_cache::{PageCache, Recency};
+pub use page_cache_costs::PageCacheCosts;

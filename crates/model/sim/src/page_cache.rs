@@ -129,6 +129,14 @@ impl PageCache {
         self.pages.resize(len, page);
     }
 
+    /// Changes the number of pages that fit, and evicts what is too much.
+    pub fn set_frames(&mut self, frames: u32) {
+        self.frames = frames.max(1);
+        while self.resident() > self.frames {
+            self.reclaim();
+        }
+    }
+
     /// Whether it belongs to a memory cgroup.
     #[must_use]
     pub const fn is_in_group(&self) -> bool {

@@ -109,9 +109,9 @@ pub struct Stack {
     /// Allow writes to a block device; without it the device is opened read-only. See docs/SECURITY.md.
     #[serde(default)]
     pub allow_write: bool,
-    /// File system for databases: that of the directory; in virtual time a simulated `ext4` (the default) or
-    /// `ext4_no_journal`; or one created for each trial, on the device (erased at the end) or on a loop
-    /// device of `size` with direct I/O over the temporary file (root); or none (`raw`, LMDB only).
+    /// File system for databases: that of the directory; in virtual time a simulated `ext4` (the default),
+    /// `ext4_no_journal` or `raw`; or one created for each trial, on the device (erased at the end) or on a
+    /// loop device of `size` with direct I/O over the temporary file (root); or none (`raw`, LMDB only).
     #[serde(default)]
     pub file_system: FileSystem,
     /// Limits the I/O rates of databases on the device, through the kernel's cgroups (requires root): `{

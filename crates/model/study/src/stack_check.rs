@@ -22,10 +22,10 @@ pub(crate) fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
         return Err(StudyError::general(message).at_quoted(text, same));
     }
     let model = matches!(stack.device, DeviceName::Model(_));
-    let simulated = [FileSystem::AsIs, FileSystem::Ext4, FileSystem::Ext4NoJournal];
-    if stack.is_virtual() && !simulated.contains(&stack.file_system) {
+    let real = [FileSystem::Xfs, FileSystem::Btrfs];
+    if stack.is_virtual() && real.contains(&stack.file_system) {
         let message = format!(
-            "stack `{}`: virtual time has ext4 and ext4_no_journal; other file systems only with attach",
+            "stack `{}`: virtual time has ext4, ext4_no_journal and raw; others only with attach",
             stack.name
         );
         return Err(StudyError::general(message)

@@ -40,6 +40,9 @@ pub(crate) fn unsupported(
             FileSystem::Raw if !runs_raw => Some(needs_file_system()),
             _ => None,
         },
+        DeviceName::Model(_) if stack.file_system == FileSystem::Raw && !runs_raw => {
+            Some(needs_file_system())
+        }
         DeviceName::Model(_) => {
             let runs = |one: &&Descriptor| one.virtual_time != VirtualTime::No;
             let known =

@@ -76,6 +76,11 @@ fn predictions_are_of_this_host_once_it_was_measured() {
     let wakee: units::Nanos =
         costs["socket"]["busy"].as_str().expect("a time").parse().expect("one");
     assert!(wakee < units::Nanos::from_millis(10), "{costs}");
+    let cache = &document["calibration"]["page_cache"];
+    for (name, least) in [("read", 50), ("write", 50), ("fault", 50), ("fault_allocated", 100)] {
+        let time: units::Nanos = cache[name].as_str().expect("a time").parse().expect("one");
+        assert!((least..1_000_000).contains(&time.get()), "{cache}");
+    }
     // A host whose thread takes 10 us per operation, independent of this machine.
     let file = scratch.state().join("host.toml");
     let text = std::fs::read_to_string(&file).expect("the measurements");

@@ -32,5 +32,6 @@ mod server_safety;
 mod servers;
 mod stops;
 mod support;
+mod virtual_memory;
 mod virtual_time;
 mod watching;

@@ -11,15 +11,15 @@ use crate::support::servers::{figures, lacks_a_server};
 use crate::support::{Scratch, expect, has, has_rocksdb, is_root, sh, skip, stderr, stdout};
 
 /// Debian's own: that of a version manager would be a shell script.
-const PYTHON: &str = "/usr/bin/python3";
+pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
-fn exec(scratch: &Scratch, options: &str, script: &str) -> Output {
+pub(crate) fn exec(scratch: &Scratch, options: &str, script: &str) -> Output {
     let mut command = scratch.crosspoint();
     command.arg("exec").args(options.split(' ')).args(["--", PYTHON, "-c", script]);
     command.output().expect("it starts")
 }
 
-fn is_missing() -> bool {
+pub(crate) fn is_missing() -> bool {
     let missing = !std::path::Path::new(PYTHON).exists() || cfg!(not(target_arch = "x86_64"));
     if missing {
         skip("commands in virtual time", "/usr/bin/python3, or an x86-64 processor");
@@ -28,7 +28,7 @@ fn is_missing() -> bool {
 }
 
 /// The number before `word` in the summary.
-fn count(summary: &str, word: &str) -> f64 {
+pub(crate) fn count(summary: &str, word: &str) -> f64 {
     let before = summary.split(word).next().expect("a text").trim_end();
     let before =
         before.rsplit_once(" (").filter(|_| before.ends_with(')')).map_or(before, |(a, _)| a);

@@ -171,6 +171,18 @@ impl<D: Device> Coordinator<'_, D> {
         });
     }
 
+    /// A process uses the drive.
+    pub(super) fn note_user(&mut self, process: u32) {
+        let user = self.processes.iter_mut().find(|one| one.number == process);
+        user.into_iter().for_each(|one| one.uses_drive = true);
+    }
+
+    /// Measures the memory of the processes that use the drive: it is not free for the page cache.
+    pub(super) fn measure_memory(&mut self) {
+        let users = self.processes.iter().filter(|one| one.uses_drive);
+        self.drive.reserve(users.map(Process::memory).sum());
+    }
+
     /// Whether the library is loaded in a process; without it a program never makes a call.
     pub(super) fn has_library(&self, process: u32) -> bool {
         let name = self.host.library.file_name().unwrap_or_default().to_string_lossy();

@@ -44,6 +44,11 @@ impl Layout {
         }
     }
 
+    /// Pages of the device.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
     /// Number of device pages up to the end of the last allocated chunk.
     pub fn end(&self) -> u32 {
         self.next_free as u32

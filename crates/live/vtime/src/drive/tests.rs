@@ -4,6 +4,8 @@ use super::*;
 
 use device::Stages;
 
+use crate::wire::CLEANED;
+
 /// A device with a fixed latency per operation.
 #[derive(Debug, Default)]
 struct Fixed {
@@ -114,6 +116,32 @@ fn a_page_that_is_being_read_is_waited_for() {
         AccessStart::Waits(Wait::Read)
     );
     assert_eq!(drive.access(other, Nanos(20), random), AccessStart::Done);
+    // Nor is a page free that another thread's write to a mapping is reading.
+    let mapped = access::MAPPED | access::RANDOM;
+    let write = read(9 * PAGE, PAGE, mapped | access::WRITE);
+    assert_eq!(drive.access(TASK, Nanos(30), write), AccessStart::Waits(Wait::Read));
+    let fault = read(9 * PAGE, PAGE, mapped);
+    assert_eq!(drive.access(other, Nanos(30), fault), AccessStart::Waits(Wait::Read));
+}
+
+/// A page that is written back while it is being written would be missing from the next flush.
+#[test]
+fn a_write_does_not_write_back_its_own_page() {
+    let mut drive = drive(1 << 20);
+    drive.resize(1, 1 << 20);
+    let fault = access::MAPPED | access::RANDOM | access::WRITE;
+    for page in 0..64 {
+        let fault = read(page * PAGE, PAGE, fault);
+        whole(&mut drive, |drive, now| {
+            let begun = drive.access(TASK, now, fault);
+            while let Some((_, at)) = drive.next_evicted() {
+                assert_ne!(at & !CLEANED, page * PAGE);
+            }
+            assert!(drive.files[&1].dirty.contains(&page));
+            begun
+        });
+    }
+    assert!(drive.totals().writes > 0, "there was write-back");
 }
 
 /// A commit that extends its log costs a journal commit with two flushes; one that overwrites it does not.
@@ -194,6 +222,68 @@ fn mapped_pages_that_leave_the_cache_are_reported() {
     let before = drive.totals().read_bytes;
     assert_eq!(whole(&mut drive, around), 10);
     assert_eq!(drive.totals().read_bytes - before, READ_AHEAD * PAGE);
+}
+
+/// Without dirty pages of mappings LMDB with MDB_WRITEMAP would never write; if they stayed mapped, it would
+/// write each of them once only.
+#[test]
+fn pages_written_through_a_mapping_are_flushed_and_reported() {
+    let mut drive = drive(1 << 30);
+    drive.resize(1, 1 << 20);
+    let fault = |drive: &mut Drive<Fixed>, page: u64, flags: u64| {
+        let fault = access::MAPPED | access::RANDOM | flags;
+        whole(drive, |drive, now| drive.access(TASK, now, read(page * PAGE, PAGE, fault)))
+    };
+    for page in 0..3 {
+        assert_eq!(fault(&mut drive, page, access::WRITE), 0, "a hole is not read");
+    }
+    assert_eq!(fault(&mut drive, 9, 0), 0, "a hole is not read");
+    let flush =
+        |drive: &mut Drive<Fixed>| whole(drive, |drive, now| drive.sync(TASK, now, 1, false));
+    assert_eq!(flush(&mut drive), 20 + 20 + 1_000 + 20, "allocated pages are in the journal");
+    let reported: Vec<u64> = std::iter::from_fn(|| drive.next_evicted()).map(|one| one.1).collect();
+    assert_eq!(reported, [CLEANED, PAGE | CLEANED, (2 * PAGE) | CLEANED]);
+    assert_eq!(fault(&mut drive, 1, access::WRITE), 0, "still in the page cache");
+    assert_eq!(flush(&mut drive), 20 + 1_000, "nothing was allocated");
+    drive.evict(1, 0, 0);
+    assert_eq!(fault(&mut drive, 1, access::WRITE), 10, "it has been written, so it is read");
+    assert_eq!(drive.totals().dirtied_bytes, 5 * PAGE);
+    assert_eq!((drive.totals().reads, drive.totals().written_bytes), (1, (3 + 3 + 1) * PAGE));
+}
+
+/// A bare device has no holes and no journal.
+#[test]
+fn a_bare_device_is_read_before_it_is_written_through_a_mapping() {
+    let mut drive = Drive::new(Fixed::default(), 1 << 30, 1 << 30, FileSystem::Raw);
+    drive.resize(1, 1 << 20);
+    let fault = access::MAPPED | access::RANDOM | access::WRITE;
+    assert_eq!(whole(&mut drive, |drive, now| drive.access(TASK, now, read(0, PAGE, fault))), 10);
+    let write = FileAccess { flags: access::WRITE, ..read(8 * PAGE, PAGE, 0) };
+    assert_eq!(whole(&mut drive, |drive, now| drive.access(TASK, now, write)), 0, "a whole page");
+    assert_eq!(whole(&mut drive, |drive, now| drive.sync(TASK, now, 1, true)), 20 + 1_000);
+}
+
+/// Memory that programs use would otherwise be used twice.
+#[test]
+fn the_page_cache_has_what_programs_leave() {
+    let mut drive = drive(64 * PAGE).with_shared_memory();
+    assert!(drive.has_shared_memory());
+    drive.add_existing(1, 1 << 20);
+    let misses = |drive: &mut Drive<Fixed>| {
+        let before = drive.totals().misses;
+        for page in 0..32 {
+            let random = read(page * PAGE, PAGE, access::RANDOM);
+            whole(drive, |drive, now| drive.access(TASK, now, random));
+        }
+        drive.totals().misses - before
+    };
+    assert_eq!([misses(&mut drive), misses(&mut drive)], [32, 0]);
+    drive.reserve(56 * PAGE);
+    misses(&mut drive);
+    assert!(misses(&mut drive) > 24, "8 pages are left");
+    drive.reserve(1 << 30);
+    assert_eq!(drive.frames, 2, "a little is always left");
+    assert!(drive.totals().out_of_memory);
 }
 
 /// Without wake-ups between its requests a commit on a fast drive would be too fast.

@@ -15,7 +15,7 @@ mod queue;
 mod times;
 
 pub use costs::{SchedulerCosts, SplitTimes, WakeCost, WakeTimes, Waker};
-use queue::RunQueue;
+use queue::{RunQueue, WokenBy};
 pub use times::{Counts, Times, Wait};
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -212,7 +212,7 @@ impl Scheduler {
         let at = self.current.map_or(self.now, |current| self.task(current).at).max(self.now);
         let task = self.task_mut(id);
         (task.at, task.began) = (at, at);
-        self.place(id, at, Waker::Interrupt);
+        self.place(id, at, WokenBy::Interrupt(Nanos::ZERO));
     }
 
     /// Drops a reserved thread that will not be started.
@@ -299,7 +299,7 @@ impl Scheduler {
         {
             let at = self.task(waker).at;
             self.task_mut(task).timed_out = false;
-            self.place_for(task, at, kind, Some(waker));
+            self.place(task, at, WokenBy::Thread(waker, kind));
             woken += 1;
         }
         woken
@@ -333,10 +333,15 @@ impl Scheduler {
 
     /// The device has completed at `at` what `task` waits for.
     pub fn complete(&mut self, task: TaskId, at: Nanos) {
+        self.complete_late(at, task, Nanos::ZERO);
+    }
+
+    /// The same; waking an idle core takes `late` longer than it costs.
+    pub fn complete_late(&mut self, at: Nanos, task: TaskId, late: Nanos) {
         if matches!(self.task(task).state, State::Blocked(_)) {
             self.task_mut(task).timed_out = false;
             self.now = self.now.max(at);
-            self.place(task, at, Waker::Interrupt);
+            self.place(task, at, WokenBy::Interrupt(late));
         }
     }
 
@@ -375,7 +380,7 @@ impl Scheduler {
         if let Some((at, (task, _))) = self.timers.pop_due(at) {
             self.now = self.now.max(at);
             self.task_mut(task).timed_out = true;
-            self.place(task, at, Waker::Interrupt);
+            self.place(task, at, WokenBy::Interrupt(Nanos::ZERO));
         }
     }
 

@@ -6,6 +6,15 @@ use units::Nanos;
 
 use super::{Scheduler, State, TaskId, Waker};
 
+/// What ends a wait.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum WokenBy {
+    /// Another thread.
+    Thread(TaskId, Waker),
+    /// A timer or a device; an idle core is woken this much later than usual.
+    Interrupt(Nanos),
+}
+
 /// Ready threads of one core, by virtual deadline, with the sum of their virtual run times.
 #[derive(Debug, Default)]
 pub(super) struct RunQueue {
@@ -130,14 +139,12 @@ impl Scheduler {
         self.running.push(self.task(id).at, id);
     }
 
-    /// Ends a wait at `at` by an interrupt.
-    pub(super) fn place(&mut self, id: TaskId, at: Nanos, kind: Waker) {
-        self.place_for(id, at, kind, None);
-    }
-
     /// A wait ended at `at`: gives the thread an idle core, or a place in a queue.
-    pub(super) fn place_for(&mut self, id: TaskId, at: Nanos, kind: Waker, waker: Option<TaskId>) {
-        let cost = self.costs.of(kind);
+    pub(super) fn place(&mut self, id: TaskId, at: Nanos, by: WokenBy) {
+        let (cost, waker, late) = match by {
+            WokenBy::Thread(waker, kind) => (self.costs.of(kind), Some(waker), Nanos::ZERO),
+            WokenBy::Interrupt(late) => (self.costs.interrupt, None, late),
+        };
         let target = self.idle_core_for(id);
         if let Some(waker) = waker {
             self.charge(waker, if target.is_some() { cost.waker } else { cost.busy });
@@ -154,8 +161,9 @@ impl Scheduler {
                 self.counts.idle_wakes += 1;
                 let (mean, slice) = (self.cores[core].run_time, self.costs.slice.get() as i64);
                 let task = self.task_mut(id);
-                task.times.wake_up += cost.latency;
-                task.at += cost.latency;
+                let latency = cost.latency + late;
+                task.times.wake_up += latency;
+                task.at += latency;
                 task.run_time = mean;
                 task.deadline = mean + slice;
                 let free = self.cores[core].free_at;

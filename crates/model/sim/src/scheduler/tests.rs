@@ -8,10 +8,16 @@ const MICRO: u64 = 1_000;
 
 /// Runs threads that each compute for `cpu` and then wait for a device of `latency`, `rounds` times; returns
 /// the time at which the last one ended.
-fn closed_loop(
+fn closed_loop(scheduler: &mut Scheduler, threads: u32, load: (u64, u64, u32)) -> Nanos {
+    late_loop(scheduler, threads, load, Nanos::ZERO)
+}
+
+/// The same; each interrupt wakes an idle core so much later.
+fn late_loop(
     scheduler: &mut Scheduler,
     threads: u32,
     (cpu, latency, rounds): (u64, u64, u32),
+    late: Nanos,
 ) -> Nanos {
     let tasks: Vec<TaskId> = (0..threads).map(|_| scheduler.enter(None)).collect();
     let mut left = vec![rounds; tasks.len()];
@@ -33,12 +39,26 @@ fn closed_loop(
             }
             Next::Device(at) => {
                 let (at, task) = device.pop_due(at).expect("an event");
-                scheduler.complete(task, at);
+                scheduler.complete_late(at, task, late);
             }
             Next::Finished => return end,
             Next::Stuck => panic!("nobody can go on"),
         }
     }
+}
+
+/// Slow wake-ups of idle cores are part of each I/O; a busy core takes a thread whenever it is free.
+#[test]
+fn only_an_idle_core_is_woken_late() {
+    let rounds = 1_000;
+    let per_round = |threads, cores| {
+        let mut scheduler = Scheduler::new(cores, SchedulerCosts::FREE);
+        let load = (3 * MICRO, 10 * MICRO, rounds);
+        let end = late_loop(&mut scheduler, threads, load, Nanos(2 * MICRO));
+        end.as_secs_f64() * 1e6 / f64::from(rounds)
+    };
+    assert!((per_round(1, 4) - 15.0).abs() < 0.01, "{}", per_round(1, 4));
+    assert!((per_round(16, 2) - 24.0).abs() < 0.3, "{}", per_round(16, 2));
 }
 
 /// The rate of a database on a drive depends on this: CPU time adds to the latency of the drive, and more

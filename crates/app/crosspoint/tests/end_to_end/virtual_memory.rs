@@ -1,0 +1,105 @@
+//! Mapped files and the page cache in virtual time.
+
+use serde_json::Value;
+
+use crate::support::{Scratch, expect, stderr, stdout};
+use crate::virtual_time::{PYTHON, count, exec, is_missing};
+
+/// Contents and flushes of a file that is written through a mapping: a page that stayed writable after a
+/// flush would be missing from the next one.
+#[test]
+fn mappings_are_written_and_flushed() {
+    if is_missing() {
+        return;
+    }
+    let memory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+    let script = "import mmap, os, threading\n\
+        f = os.open('data', os.O_RDWR | os.O_CREAT); os.ftruncate(f, 64 * 4096)\n\
+        m = mmap.mmap(f, 64 * 4096)\n\
+        def write(pages, value):\n    for i in pages: m[i * 4096] = value\n\
+        write(range(8), 1); m.flush()\n\
+        write(range(8), 2); m.flush()\n\
+        m.flush()\n\
+        source = open('source', 'w+b', buffering=0); source.write(b'z' * 8192); source.seek(0)\n\
+        source.readinto(memoryview(m)[8 * 4096:10 * 4096]); m.flush()\n\
+        m[9 * 4096] = 3; m.flush()\n\
+        all = os.pread(f, 64 * 4096, 0)\n\
+        print([all[i * 4096] for i in (0, 7, 8, 9, 10)])\n\
+        private = mmap.mmap(f, 4096, flags=mmap.MAP_PRIVATE); private[0] = 9; m[0] = 4; m.flush()\n\
+        print(private[0])";
+    let scratch = Scratch::new();
+    let mut command = scratch.crosspoint();
+    command.args(["exec", "--on", "model:intel-p4800x", "--directory"]).arg(memory.path());
+    command.args(["--", PYTHON, "-c", script]).current_dir(memory.path());
+    let output = command.output().expect("it starts");
+    expect(&output, 0);
+    assert_eq!(stdout(&output), "[2, 2, 122, 3, 0]\n9\n");
+    let summary = stderr(&output);
+    assert_eq!(count(&summary, "flushes"), 6.0, "{summary}");
+    let line = summary.lines().find(|line| line.starts_with("device:")).expect("a line");
+    // 8 and 8 pages, 2, 1 and 1, and two commits of 12 KiB for what was allocated; the other file stays
+    // dirty.
+    assert!(line.contains("writes (104 KiB)"), "{summary}");
+}
+
+/// Memory that a program needs is not page cache.
+#[test]
+fn the_page_cache_is_what_the_program_leaves() {
+    if is_missing() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let hits = |held: u32| {
+        let script = format!(
+            "import os\nheld = b'x' * ({held} << 20)\n\
+             f = os.open('data', os.O_RDWR | os.O_CREAT); os.pwrite(f, bytes(24 << 20), 0)\n\
+             os.fsync(f); os.posix_fadvise(f, 0, 0, os.POSIX_FADV_DONTNEED)\n\
+             os.posix_fadvise(f, 0, 0, os.POSIX_FADV_RANDOM)\n\
+             for _ in range(2):\n    for i in range(6144): os.pread(f, 4096, i * 4096)"
+        );
+        let output = exec(&scratch, "--on model:intel-p4800x --memory 64MiB", &script);
+        expect(&output, 0);
+        let summary = stderr(&output);
+        let line = summary.lines().find(|line| line.contains("page cache:")).expect("a line");
+        assert!(!line.contains("1/32"), "{summary}");
+        count(&summary, "hits")
+    };
+    assert!(hits(0) >= 6_100.0, "the file fits");
+    let beside = hits(44);
+    assert!(beside < 5_000.0, "24 MiB do not fit next to 44 of 64 MiB: {beside} hits");
+}
+
+/// Symas wrote LMDB through its map: a page of a file is new, one of a bare device is read first. The load
+/// times depend on it.
+#[test]
+fn a_bare_model_is_read_before_it_is_written_through_the_map() {
+    if is_missing() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let text = "schema = 2\nname = \"db\"\n[[stack]]\nname = \"raw\"\n\
+        device = \"model:intel-p4800x\"\nfile_system = \"raw\"\n\
+        [[stack]]\nname = \"ext4\"\ndevice = \"model:intel-p4800x\"\n\
+        [[experiment]]\nname = \"load\"\nwarm_up = \"0s\"\nduration = \"10s\"\n\
+        interval = \"50ms\"\n[experiment.job]\nengine = \"lmdb\"\nworkload = \"overwrite\"\n\
+        records = 10_000\nvalue_size = \"4000B\"\nload_batch = 1\noperations = 100\n\
+        [experiment.job.options]\nwrite_map = [false, true]\n";
+    std::fs::write(scratch.path().join("db.toml"), text).expect("written");
+    expect(&scratch.run("run db.toml --out run"), 0);
+    let output = scratch.run("figures run --json");
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let mut seen = 0;
+    for one in document["figures"].as_array().expect("a list") {
+        let (stack, point) = (one["stack"].as_str().expect("a stack"), &one["point"]);
+        let (map, value) = (point.get("write_map").is_some(), one["value"].as_f64());
+        let allowed = match one["metric"].as_str() {
+            Some("blocks_out_per_record") => 8.0..8.3,
+            Some("blocks_in_per_record") if stack == "raw" && map => 8.0..8.3,
+            Some("blocks_in_per_record") => 0.0..0.1,
+            _ => continue,
+        };
+        assert!(allowed.contains(&value.expect("a number")), "{one}");
+        seen += 1;
+    }
+    assert_eq!(seen, 8, "{document}");
+}
