@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use rustix::fs::statvfs;
+use rustix::fs::{fadvise, statvfs};
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, msync, munmap};
 use rustix::time::{ClockId, clock_gettime};
 use sim::PageCacheCosts;
@@ -17,6 +17,8 @@ use units::Nanos;
 const PAGE: usize = 4096;
 /// Pages of each measurement: 16 MiB, more than processors cache.
 const PAGES: usize = 4096;
+/// Bytes of those pages: a part of the file.
+const PART: u64 = (PAGES * PAGE) as u64;
 /// Bytes of a small access.
 const FEW: usize = 128;
 /// Number of rounds; medians are used.
@@ -30,7 +32,7 @@ pub fn page_cache_costs(directory: &Path) -> io::Result<PageCacheCosts> {
     let path = directory.join("page-cache.data");
     // Without it a write to the mapping would end this program.
     let found = statvfs(directory)?;
-    if found.f_bavail * found.f_frsize < 4 * (PAGES * PAGE) as u64 {
+    if found.f_bavail * found.f_frsize < 4 * PART {
         return Err(io::ErrorKind::StorageFull.into());
     }
     let rounds: io::Result<Vec<PageCacheCosts>> = (0..ROUNDS).map(|_| round(&path)).collect();
@@ -44,9 +46,11 @@ pub fn page_cache_costs(directory: &Path) -> io::Result<PageCacheCosts> {
         read: median(|one| one.read),
         write: median(|one| one.write),
         kib: median(|one| one.kib),
+        missed: median(|one| one.missed),
         dirtied: median(|one| one.dirtied),
         allocated: median(|one| one.allocated),
         fault: median(|one| one.fault),
+        fault_missed: median(|one| one.fault_missed),
         fault_dirtied: median(|one| one.fault_dirtied),
         fault_allocated: median(|one| one.fault_allocated),
         written_back: median(|one| one.written_back),
@@ -63,13 +67,17 @@ fn round(path: &Path) -> io::Result<PageCacheCosts> {
     let write_clean = each(|at| file.write_all_at(&page, at))?;
     let read_few = each(|at| file.read_exact_at(&mut page[..FEW], at))?;
     let read_page = each(|at| file.read_exact_at(&mut page, at))?;
-    file.set_len(2 * (PAGES * PAGE) as u64)?;
+    file.set_len(4 * PART)?;
     file.sync_all()?;
-    let map = Mapping::new(&file, 2 * PAGES * PAGE)?;
+    // A hole costs what a page from the device does, without the device.
+    fadvise(&file, 0, None, rustix::fs::Advice::Random)?;
+    let read_hole = each(|at| file.read_exact_at(&mut page, 2 * PART + at))?;
+    let map = Mapping::new(&file, 4 * PAGES * PAGE)?;
     let fault = each(|at| map.read(at))?;
     map.forget()?;
     let fault_clean = each(|at| map.write(at))?;
-    let fault_new = each(|at| map.write(at + (PAGES * PAGE) as u64))?;
+    let fault_new = each(|at| map.write(PART + at))?;
+    let fault_hole = each(|at| map.read(3 * PART + at))?;
     map.flush()?;
     each(|at| map.write(at))?;
     let began = cpu_time();
@@ -81,9 +89,11 @@ fn round(path: &Path) -> io::Result<PageCacheCosts> {
         read: without_copy(read_few),
         write: without_copy(write_few),
         kib: Nanos(kib),
+        missed: read_hole.since(read_page),
         dirtied: write_clean.since(write_page),
         allocated: appended.since(write_page),
         fault,
+        fault_missed: fault_hole.since(fault),
         fault_dirtied: fault_clean.since(fault),
         fault_allocated: fault_new.since(fault),
         written_back: Nanos(flush),

@@ -395,7 +395,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
         let submit = self.submit_time(flags & wire::access::WRITE != 0);
         let begun = file_calls::handle(&mut self.drive, slot, (task, now + submit.1), call);
         let Some(begun) = begun else { return Ok(()) };
-        // Pages are unmapped before anybody else runs: later writes to them have to be noticed.
+        // Pages are unmapped before other threads run: later writes to them have to be noticed.
         while slot.arguments[0].load(Relaxed) > 0 {
             slot.pending.store(0, Relaxed);
             slot.give_turn(task.0, None);

@@ -26,6 +26,9 @@ use crate::wire::access;
 /// Read-ahead of a sequential buffered read, pages: 128 KiB (`VM_READAHEAD_PAGES`).
 const READ_AHEAD: u64 = 32;
 
+/// Interval of the clock for times of modification: `CONFIG_HZ` of 250.
+const TICK: Nanos = Nanos::from_millis(4);
+
 #[derive(Debug, Default)]
 struct File {
     size: u64,
@@ -34,6 +37,9 @@ struct File {
     dirty: BTreeSet<u64>,
     /// Its size or its directory entry changed since the last flush.
     metadata: bool,
+    /// Its time of modification changed since the last flush, and the tick of the clock that it has.
+    is_touched: bool,
+    tick: u64,
     /// Page at which a sequential read would continue.
     next_read: u64,
     /// The program has mapped pages of it, or mapped them for writing.
@@ -158,6 +164,7 @@ impl<D: Device> Drive<D> {
 
     /// A thread reads or writes at `now`.
     pub fn access(&mut self, task: TaskId, now: Nanos, what: FileAccess) -> AccessStart {
+        self.work = Nanos::ZERO;
         let writes = what.flags & access::WRITE != 0;
         let mut steps = VecDeque::new();
         let first = what.offset / PAGE;
@@ -169,6 +176,9 @@ impl<D: Device> Drive<D> {
             }
             let file = self.files.entry(what.file).or_default();
             file.metadata |= end > file.size;
+            let tick = now.get() / TICK.get() + 1;
+            file.is_touched |= tick != file.tick;
+            file.tick = tick;
             file.size = file.size.max(end);
         }
         let pages = first..=last;
@@ -184,7 +194,7 @@ impl<D: Device> Drive<D> {
         } else if !writes {
             self.read_cached((what.file, ahead), pages.clone(), &mut steps);
         }
-        self.work = match (direct, mapped, writes) {
+        self.work += match (direct, mapped, writes) {
             (true, ..) => Nanos::ZERO,
             (_, true, _) => self.costs.fault,
             (_, _, true) => self.costs.write + self.costs.copy(what.length),
@@ -412,7 +422,9 @@ impl<D: Device> Drive<D> {
         let before = self.write_back.as_ref().filter(|one| one.files.contains(&file));
         self.awaited.extend(before.map(|one| one.io));
         let state = self.files.entry(file).or_default();
-        let commits = std::mem::take(&mut state.metadata) || metadata;
+        // What was never written is a directory, or a file that others changed.
+        let touched = metadata && (state.tick == 0 || std::mem::take(&mut state.is_touched));
+        let commits = std::mem::take(&mut state.metadata) || touched;
         let mut journal = |pages: u64, fua: bool| {
             let page = self.journal % (JOURNAL - 2);
             self.journal += pages;

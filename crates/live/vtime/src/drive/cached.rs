@@ -45,6 +45,7 @@ impl<D: Device> Drive<D> {
                 }
             }
         }
+        self.work += Nanos(self.costs.missed.get() * missing.len() as u64);
         steps.push_back(self.runs(file, missing.into_iter(), Operation::Read));
     }
 
@@ -75,6 +76,7 @@ impl<D: Device> Drive<D> {
             self.await_read(place);
             !self.cache.is_resident(place as u32)
         });
+        self.work += Nanos(self.costs.missed.get() * pages.len() as u64);
         steps.push_back(self.runs(what.file, pages.into_iter(), Operation::Read));
     }
 
@@ -109,6 +111,8 @@ impl<D: Device> Drive<D> {
                 missing.push(near);
             }
         }
+        let around = missing.len() as u64 - 1;
+        self.work += self.costs.fault_missed + Nanos(self.costs.missed.get() * around);
         steps.push_back(self.runs(file, missing.into_iter(), Operation::Read));
     }
 

@@ -165,6 +165,24 @@ fn a_commit_costs_what_the_file_system_does() {
     assert_eq!(drive.dirty, 0);
 }
 
+/// SQLite calls fsync, whose commit of the time of modification is needed once per tick of the clock.
+#[test]
+fn fsync_commits_a_time_that_changed() {
+    let mut drive = drive(1 << 30);
+    drive.add_existing(1, 1 << 20);
+    let write = FileAccess { flags: access::WRITE, ..read(0, 4096, 0) };
+    let mut commit = |at: u64| {
+        drive.last = drive.last.max(Nanos(at));
+        whole(&mut drive, |drive, now| drive.access(TASK, now, write));
+        whole(&mut drive, |drive, now| drive.sync(TASK, now, 1, true))
+    };
+    let with_journal = 20 + 20 + 1_000 + 20;
+    assert_eq!([commit(0), commit(10_000)], [with_journal, 20 + 1_000]);
+    assert_eq!(commit(TICK.get()), with_journal);
+    let directory = whole(&mut drive, |drive, now| drive.sync(TASK, now, 2, true));
+    assert_eq!(directory, 20 + 1_000 + 20, "of a directory");
+}
+
 /// Without write-back a long load would be written by its flush alone, and its writer would never be
 /// throttled.
 #[test]
