@@ -15,7 +15,7 @@ use units::Nanos;
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
-/// Pages of each measurement: 16 MiB, more than processors cache.
+/// Pages of each measurement: 16 MiB, more than the caches of one core.
 const PAGES: usize = 4096;
 /// Bytes of those pages: a part of the file.
 const PART: u64 = (PAGES * PAGE) as u64;
@@ -69,7 +69,7 @@ fn round(path: &Path) -> io::Result<PageCacheCosts> {
     let read_page = each(|at| file.read_exact_at(&mut page, at))?;
     file.set_len(4 * PART)?;
     file.sync_all()?;
-    // A hole costs what a page from the device does, without the device.
+    // Like a page from the device, a hole needs memory and a place in the page cache.
     fadvise(&file, 0, None, rustix::fs::Advice::Random)?;
     let read_hole = each(|at| file.read_exact_at(&mut page, 2 * PART + at))?;
     let map = Mapping::new(&file, 4 * PAGES * PAGE)?;

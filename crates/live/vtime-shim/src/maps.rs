@@ -241,7 +241,7 @@ pub fn touch(start: usize, length: usize, fills: bool) -> bool {
         if writes {
             // SAFETY: the caller's buffer, which it may write to; the value stays.
             let byte = unsafe { AtomicU8::from_ptr(page as *mut u8) };
-            // An addition of 0 would be compiled to a load.
+            // `fetch_or(0)` would be compiled to a load.
             let value = byte.load(Relaxed);
             let _ = byte.compare_exchange(value, value, Relaxed, Relaxed);
         } else {

@@ -201,19 +201,19 @@ impl<D: Device> Drive<D> {
             (_, _, false) => self.costs.read + self.costs.copy(what.length),
         };
         if writes {
-            let file = self.files.entry(what.file).or_default();
-            // The first write to a hole allocates it.
-            file.metadata |= last >= new_from;
-            file.written = file.written.max(what.offset + what.length);
-            file.mapped_for_writing |= mapped;
             if direct {
                 self.totals.dirtied_bytes += what.length;
             } else {
                 // The pages of this access are not among those that it starts to write back.
                 self.write_behind(now);
-                self.write_cached(what.file, (pages, new_from), mapped);
+                self.write_cached(what.file, pages, mapped);
                 self.throttle();
             }
+            let file = self.files.entry(what.file).or_default();
+            // The first write to a hole allocates it.
+            file.metadata |= last >= new_from;
+            file.written = file.written.max(what.offset + what.length);
+            file.mapped_for_writing |= mapped;
         }
         if writes && what.flags & access::SYNC != 0 {
             self.sync_steps(what.file, false, &mut steps);

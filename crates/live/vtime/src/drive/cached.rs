@@ -116,13 +116,14 @@ impl<D: Device> Drive<D> {
         steps.push_back(self.runs(file, missing.into_iter(), Operation::Read));
     }
 
-    /// Marks pages as dirty, from `new_from` on as new in the file; those of a page fault are cached already.
+    /// Marks pages as dirty; those of a page fault are cached already.
     pub(super) fn write_cached(
         &mut self,
         file: u64,
-        (pages, new_from): (std::ops::RangeInclusive<u64>, u64),
+        pages: std::ops::RangeInclusive<u64>,
         mapped: bool,
     ) {
+        let new_from = self.written(file).div_ceil(PAGE);
         let PageCacheCosts { dirtied, allocated, fault_dirtied, fault_allocated, .. } = self.costs;
         let [dirtied, allocated] =
             if mapped { [fault_dirtied, fault_allocated] } else { [dirtied, allocated] };
