@@ -13,13 +13,14 @@ use sim::scheduler::{Key, Next, Scheduler, TaskId, Times, Wait, Waker};
 use units::Nanos;
 
 use crate::awaited_files::AwaitedFiles;
+use crate::cold_caches::{ColdCaches, Interval};
 use crate::drive::Drive;
 use crate::error::VtimeError;
 use crate::file_access::{AccessStart, StepEnd};
 use crate::file_calls;
 use crate::host::{Ended, Host};
 use crate::process::Process;
-use crate::wire::{self, Call, NEVER, PROCESSES, SLOTS, Shared, Totals, TotalsOf};
+use crate::wire::{self, Call, NEVER, PROCESSES, SLOTS, Shared, Slot, Totals, TotalsOf};
 
 /// Interval of measuring the memory of programs, in virtual time.
 const MEASURE_INTERVAL: Nanos = Nanos::from_millis(20);
@@ -40,6 +41,7 @@ struct Thread {
     blocked: bool,
     /// Whether it waits for files.
     polls: bool,
+    interval: Interval,
 }
 
 pub(crate) struct Coordinator<'h, D> {
@@ -48,6 +50,7 @@ pub(crate) struct Coordinator<'h, D> {
     drive: Drive<D>,
     host: &'h Host,
     jitter: Jitter,
+    cold_caches: ColdCaches,
     threads: Vec<Thread>,
     steps: Vec<StepEnd>,
     turns: u64,
@@ -89,6 +92,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
             drive,
             host,
             jitter: Jitter::new(host.path.jitter, host.seed),
+            cold_caches: ColdCaches::new(),
             threads,
             steps: Vec::new(),
             turns: 0,
@@ -242,22 +246,47 @@ impl<'h, D: Device> Coordinator<'h, D> {
         }
         let thread = &mut self.threads[task.0 as usize];
         let owed = std::mem::take(&mut thread.owed);
-        self.scheduler.charge(task, owed);
+        let wake = self.scheduler.take_wake(task);
+        let start = wake.map(|wake| {
+            let process = slot.process.load(Relaxed);
+            self.cold_caches.start(process, wake, &mut thread.interval)
+        });
+        let start = start.unwrap_or_default();
+        self.scheduler.charge(task, owed + start.extra);
         slot.at.store(self.scheduler.time_of(task).get(), Relaxed);
         slot.until.store(until.get(), Relaxed);
         slot.cpu.store(0, Relaxed);
         slot.answer.store(std::mem::take(&mut thread.answer), Relaxed);
         slot.pending.store(0, Relaxed);
-        let last = self.last.take().map(|TaskId(last)| &self.shared.slots[last as usize]);
+        let mut last = self.last.take().map(|TaskId(last)| &self.shared.slots[last as usize]);
+        if start.idle > Nanos::ZERO {
+            last.take().into_iter().for_each(Slot::let_sleep);
+            self.let_idle(start.idle);
+        }
         slot.give_turn(task.0, last);
         self.turns += 1;
         if !self.await_call(task)? {
             self.end_process(slot.process.load(Relaxed));
             return Ok(());
         }
-        self.scheduler.charge(task, Nanos(slot.cpu.load(Relaxed)));
+        let cpu = Nanos(slot.cpu.load(Relaxed));
+        self.threads[task.0 as usize].interval.add(cpu);
+        self.scheduler.charge(task, cpu);
         self.latest = self.latest.max(self.scheduler.time_of(task));
         self.handle_call(task)
+    }
+
+    /// Leaves the programs' CPU idle for this real time; no thread polls for its turn.
+    fn let_idle(&self, time: Nanos) {
+        let time = Duration::from_nanos(time.get());
+        if self.shared.header.spins.load(Relaxed) == 0 {
+            // It is also the coordinator's.
+            return std::thread::sleep(time);
+        }
+        let began = Instant::now();
+        while began.elapsed() < time {
+            std::hint::spin_loop();
+        }
     }
 
     /// Waits until the thread that has the turn makes a call; returns `false` if its process ended instead.

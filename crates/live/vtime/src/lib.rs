@@ -9,6 +9,7 @@
 //! simulated ends the simulation with its name.
 
 mod awaited_files;
+mod cold_caches;
 mod coordinator;
 mod drive;
 mod error;

@@ -16,7 +16,7 @@ mod times;
 
 pub use costs::{SchedulerCosts, SplitTimes, WakeCost, WakeTimes, Waker};
 use queue::{RunQueue, WokenBy};
-pub use times::{Counts, Times, Wait};
+pub use times::{Counts, Times, Wait, Wake};
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -74,6 +74,8 @@ struct Task {
     wait: u64,
     /// Whether the last wait ended by its deadline.
     timed_out: bool,
+    /// The last wait, until it is asked for.
+    woken: Option<Wake>,
     times: Times,
 }
 
@@ -166,6 +168,11 @@ impl Scheduler {
         self.task(task).timed_out
     }
 
+    /// The wait that ended before this stretch; later calls return `None` until another ends.
+    pub fn take_wake(&mut self, task: TaskId) -> Option<Wake> {
+        self.task_mut(task).woken.take()
+    }
+
     /// Whether no thread has a core.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -201,6 +208,7 @@ impl Scheduler {
             lag: 0,
             wait: 0,
             timed_out: false,
+            woken: None,
             times: Times::default(),
         });
         self.alive += 1;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use units::Nanos;
 
-use super::{Scheduler, State, TaskId, Waker};
+use super::{Scheduler, State, TaskId, Wake, Waker};
 
 /// What ends a wait.
 #[derive(Debug, Clone, Copy)]
@@ -150,8 +150,10 @@ impl Scheduler {
             self.charge(waker, if target.is_some() { cost.waker } else { cost.busy });
         }
         let at = waker.map_or(at, |waker| self.task(waker).at);
+        let idle = target.map_or(Nanos::ZERO, |core| at.since(self.cores[core].free_at));
         let task = self.task_mut(id);
         let State::Blocked(wait) = task.state else { return };
+        task.woken = Some(Wake { wait, idle });
         task.wait = 0;
         task.times.waits[wait as usize] += at.since(task.at);
         task.at = task.at.max(at);

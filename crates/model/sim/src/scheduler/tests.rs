@@ -61,6 +61,27 @@ fn only_an_idle_core_is_woken_late() {
     assert!((per_round(16, 2) - 24.0).abs() < 0.3, "{}", per_round(16, 2));
 }
 
+/// Otherwise cold caches are charged on busy cores, or never.
+#[test]
+fn a_wake_says_how_long_its_core_was_idle() {
+    let mut scheduler = Scheduler::new(1, SchedulerCosts::FREE);
+    let (first, second) = (scheduler.enter(None), scheduler.enter(None));
+    for task in [first, second] {
+        let next = scheduler.next(None);
+        assert!(matches!(next, Next::Run { task: one, .. } if one == task), "{next:?}");
+        scheduler.take_wake(task);
+        scheduler.charge(task, Nanos(3 * MICRO));
+        scheduler.block(task, &[], None, Wait::Read);
+    }
+    // Idle since the second one waits.
+    assert_eq!(scheduler.next(Some(Nanos(10 * MICRO))), Next::Device(Nanos(10 * MICRO)));
+    scheduler.complete(first, Nanos(10 * MICRO));
+    scheduler.complete(second, Nanos(10 * MICRO));
+    let wake = |idle| Some(Wake { wait: Wait::Read, idle: Nanos(idle) });
+    assert_eq!(scheduler.take_wake(first), wake(4 * MICRO));
+    assert_eq!((scheduler.take_wake(first), scheduler.take_wake(second)), (None, wake(0)));
+}
+
 /// The rate of a database on a drive depends on this: CPU time adds to the latency of the drive, and more
 /// threads than cores share the cores.
 #[test]

@@ -5,7 +5,7 @@
 use units::Nanos;
 
 /// The kinds of waiting that are counted separately.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wait {
     /// For a lock or a condition.
     Lock,
@@ -25,6 +25,15 @@ impl Wait {
     /// Every kind.
     pub const ALL: [Self; 6] =
         [Self::Lock, Self::Network, Self::Read, Self::Write, Self::Flush, Self::Sleep];
+}
+
+/// A wait that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wake {
+    /// Its kind.
+    pub wait: Wait,
+    /// How long the core on which the thread continues had been idle; zero if it was busy.
+    pub idle: Nanos,
 }
 
 /// A thread's time by kind.
