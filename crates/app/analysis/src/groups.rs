@@ -3,7 +3,7 @@
 //! The repetition is the unit of every interval; with one trial, the interval is within that run and labelled
 //! so. Invariant: a group has one source, study, stack, engine, experiment and point.
 
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -90,8 +90,8 @@ fn in_order(found: Vec<Result<Estimate, TooFew>>) -> Vec<Result<Estimate, TooFew
     found.into_iter().map(one).collect()
 }
 
-/// The groups of a run, in the order of the plan.
-pub fn groups(run: &Run) -> Vec<Group<'_>> {
+/// The groups of a run: jobs in the order of the plan, the stacks of each in the order of the study.
+pub fn groups<'a>(run: &'a Run) -> Vec<Group<'a>> {
     let mut groups: IndexMap<_, Group<'_>> = IndexMap::new();
     let shapes = shapes(run);
     for trial in &run.trials {
@@ -100,7 +100,15 @@ pub fn groups(run: &Run) -> Vec<Group<'_>> {
         let first = || Group { shape: shape(), trials: Vec::new(), ..Group::of(run, trial) };
         groups.entry(own).or_insert_with(first).trials.push(trial);
     }
-    groups.into_values().collect()
+    // Repetitions run the stacks of a job in random order.
+    let mut ordered: Vec<_> = groups.into_values().collect();
+    let job_of = |first: &'a TrialRecord| (&first.experiment, &first.engine, &first.point);
+    let jobs: IndexSet<_> = run.trials.iter().map(job_of).collect();
+    ordered.sort_by_key(|Group { first, .. }| {
+        let stack = run.header.stacks.iter().position(|stack| stack.name == first.stack);
+        (jobs.get_index_of(&job_of(first)), stack)
+    });
+    ordered
 }
 
 impl<'a> Group<'a> {
@@ -442,6 +450,29 @@ pub fn in_flight(group: &Group<'_>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use units::Nanos;
+
+    use crate::test_run::run_of;
+
+    /// Otherwise the reference and the headline of a study change with its seed.
+    #[test]
+    fn stacks_are_in_the_order_of_the_study_however_repetitions_are_shuffled() {
+        for seed in 1..=8 {
+            let study = format!(
+                "schema = 2\nname = \"t\"\nquestion = \"?\"\nseed = {seed}\n\
+                 [[stack]]\nname = \"c\"\ndevice = \"model:intel-p4800x\"\n\
+                 [[stack]]\nname = \"a\"\ndevice = \"model:intel-s3520\"\n\
+                 [[stack]]\nname = \"b\"\ndevice = \"model:ram-disk\"\n\
+                 [[experiment]]\nname = \"e\"\nstacks = [\"c\", \"a\", \"b\"]\nrepeat = 3\n\
+                 job = {{ engine = \"block\", queue_depth = [1, 2] }}\n"
+            );
+            let run = run_of(&study, Nanos(1000));
+            let found = groups(&run);
+            let stacks: Vec<&str> = found.iter().map(|group| &*group.first.stack).collect();
+            assert_eq!(stacks, ["c", "a", "b", "c", "a", "b"], "seed {seed}");
+            assert!(found.iter().all(|group| group.trials.len() == 3));
+        }
+    }
 
     /// A merged p99 comes from the fastest repetition and must not be shown below the p90.
     #[test]

@@ -128,7 +128,8 @@ fn nothing(run: &Run) -> String {
         }
         (0, _) => "No single sentence answers this run; see the figures.".into(),
         (count, reason) => format!(
-            "All results are missing; {count} trials failed: {}",
+            "All results are missing; {count} trial{} failed: {}",
+            if count == 1 { "" } else { "s" },
             reason.unwrap_or("no reason was recorded")
         ),
     }

@@ -173,7 +173,7 @@ pub(crate) fn mixes(run: &Run) -> Vec<Finding> {
         });
         let alone = alone.and_then(|other| other.percentile(READS, 99.0).ok());
         Finding::Mixed {
-            writes: format!("{writes:.0} %"),
+            writes: format!("{writes:.0$} %", usize::from(writes < 1.0)),
             storage: storage(group),
             alone: alone.map(|p99| Nanos(p99.value as u64)),
             p99: Nanos(p99.value as u64),

@@ -170,6 +170,9 @@ pub(crate) fn fabrics(run: &Run) -> Vec<Finding> {
             }
             kept.push((ratio(&over, &at_home).value, group));
         }
+        if kept.is_empty() && left_out == 0 {
+            continue;
+        }
         kept.sort_by(|a, b| a.0.total_cmp(&b.0));
         let storage = storage_words(&far.title);
         let unreliable = format!("{left_out} of {} tests not reliable", kept.len() + left_out);

@@ -216,11 +216,14 @@ fn block(out: &mut Formatter<'_>, finding: &Finding) -> fmt::Result {
             times(*growth)
         ),
         Finding::Mixed { writes, storage, alone: Some(alone), p99, note } => {
-            let verb = if p99 >= alone { "rises" } else { "falls" };
-            write!(
-                out,
-                "With {writes} writes, p99 read latency on {storage} {verb} from {alone} to {p99} ({note})."
-            )
+            let values = (*alone, *p99);
+            let (alone, p99) = (alone.to_string(), p99.to_string());
+            let change = match values {
+                _ if alone == p99 => format!("stays at {p99}"),
+                (before, after) if after > before => format!("rises from {alone} to {p99}"),
+                _ => format!("falls from {alone} to {p99}"),
+            };
+            write!(out, "With {writes} writes, p99 read latency on {storage} {change} ({note}).")
         }
         Finding::Mixed { writes, storage, alone: None, p99, note } => {
             write!(out, "With {writes} writes, p99 read latency on {storage} is {p99} ({note}).")
@@ -229,7 +232,10 @@ fn block(out: &mut Formatter<'_>, finding: &Finding) -> fmt::Result {
             write!(out, "{job}: p99 read latency on {storage} is {p99} ({note}).")
         }
         Finding::Write { job, storage, p50, note } => {
-            write!(out, "A {job} write takes {p50} on {storage} (median; {note}).")
+            // Eight, eleven, eighteen.
+            let vowel = ["8", "11 ", "18 "].iter().any(|start| job.starts_with(start));
+            let article = if vowel { "An" } else { "A" };
+            write!(out, "{article} {job} write takes {p50} on {storage} (median; {note}).")
         }
         Finding::Flush { every, storage, p50, p99, note } => {
             write!(out, "A flush {every} takes {p50} on {storage}, p99 {p99} ({note}).")
@@ -289,6 +295,29 @@ mod tests {
 
     fn random() -> String {
         "4 KiB random".to_owned()
+    }
+
+    /// "Rises from 12.8 us to 12.8 us" contradicts itself.
+    #[test]
+    fn sentences_agree_with_their_numbers() {
+        let mixed = |p99| Finding::Mixed {
+            writes: "50 %".into(),
+            storage: storage(),
+            alone: Some(Nanos(12_810)),
+            p99: Nanos(p99),
+            note: note(),
+        };
+        let said = [12_000, 12_812, 13_000].map(|p99| mixed(p99).to_string());
+        for (said, verb) in said.iter().zip(["falls from", "stays at", "rises from"]) {
+            assert!(said.contains(verb), "{said}");
+        }
+        for (job, article) in
+            [("8 KiB", "An "), ("18 KiB", "An "), ("4 KiB", "A "), ("1.1 MiB", "A ")]
+        {
+            let (job, p50) = (job.to_owned(), Nanos(1000).to_string());
+            let said = Finding::Write { job, storage: storage(), p50, note: note() }.to_string();
+            assert!(said.starts_with(article), "{said}");
+        }
     }
 
     /// One finding of each kind about several storages or databases, as shown to readers.
