@@ -245,3 +245,41 @@ fn the_hot_loops_take_no_lock_and_log_nothing() {
         }
     }
 }
+
+fn documents(folder: &str) -> Vec<(PathBuf, String)> {
+    let all =
+        std::fs::read_dir(root().join(folder)).expect("a folder").flatten().map(|one| one.path());
+    let documents = all.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    documents.map(|path| (path.clone(), std::fs::read_to_string(&path).expect("a text"))).collect()
+}
+
+/// Nobody reads long documents.
+#[test]
+fn documents_keep_to_their_sizes() {
+    let methods = documents("docs/method");
+    assert!(methods.len() >= 7, "{}", methods.len());
+    for (path, text) in methods {
+        assert!(text.len() <= 8192, "{}: {} bytes of 8,192", path.display(), text.len());
+    }
+    for (name, most) in [("README.md", 90), ("CHANGELOG.md", 40), ("ARCHITECTURE.md", 90)] {
+        let lines = std::fs::read_to_string(root().join(name)).expect("a text").lines().count();
+        assert!(lines <= most, "{name}: {lines} lines of {most}");
+    }
+}
+
+/// Links to a document of this repository that does not exist.
+#[test]
+fn relative_links_lead_somewhere() {
+    let mut count = 0;
+    for (path, text) in ["", "docs", "docs/method"].iter().flat_map(|folder| documents(folder)) {
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+            if link.is_empty() || link.contains("://") {
+                continue;
+            }
+            count += 1;
+            let target = path.parent().expect("a folder").join(link);
+            assert!(target.exists(), "{}: {link} does not exist", path.display());
+        }
+    }
+    assert!(count > 40, "only {count} links were found");
+}
