@@ -232,10 +232,11 @@ pub enum Verb {
         after_help = "Example: crosspoint exec --on samsung-990-pro --cores 8 -- \\\n             \
             db_bench --benchmarks=fillrandom,readrandom --db=db --use_direct_reads\n\n\
             Does not require root. Child processes share the clock: a script may start a server and its\n\
-            clients. If a program maps a file for writing or calls system, popen or posix_spawn, it is\n\
-            stopped with an error that names the call. System calls that bypass the C library are not\n\
-            detected, and the result does not include their time (MariaDB needs\n\
-            --innodb-use-native-aio=OFF). The results count as not validated; see docs/VALIDATION.md."
+            clients. A program that maps files of the drive has to keep them on /dev/shm (--directory).\n\
+            A program that calls system, popen or posix_spawn is stopped with an error that names the\n\
+            call. System calls that bypass the C library are not detected, and the result does not\n\
+            include their time (MariaDB needs --innodb-use-native-aio=OFF). The results count as not\n\
+            validated; see docs/VALIDATION.md."
     )]
     Exec(ExecArguments),
     /// Detach an attached device

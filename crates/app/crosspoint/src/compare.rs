@@ -30,7 +30,7 @@ pub fn run(arguments: &CompareArguments) -> Result<ExitCode, Failure> {
         return Ok(exit::USAGE);
     }
     if question.margin <= stats::compare::TRIVIAL {
-        say!("error: the margin must be at least 1 %\n  help: --margin 2%, or more");
+        say!("error: the margin must be greater than 1 %\n  help: --margin 2%, or more");
         return Ok(exit::USAGE);
     }
     let found = match read.as_slice() {

@@ -292,6 +292,7 @@ fn after_archive(error: &ArchiveError) -> String {
             run_folder(path).display()
         ),
         ArchiveError::Foreign(_) => "choose another --out: a new directory".into(),
+        ArchiveError::Format { .. } => "update Crosspoint to the version that wrote it".into(),
         ArchiveError::Busy(_) => "wait until it ends".into(),
         ArchiveError::Io { source, .. } => after(source),
         ArchiveError::TooLarge(_) => {

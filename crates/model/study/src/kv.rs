@@ -57,7 +57,7 @@ pub struct KvJob {
     /// Records that `seek_random` reads after each seek.
     #[serde(default = "number::<10>")]
     pub seek_records: u32,
-    /// Operations of all clients together after which the trial ends, if `measure` does not end it first.
+    /// Operations of all clients together after which the trial ends, if `duration` does not end it first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operations: Option<u64>,
     /// What a committed update survives.

@@ -57,7 +57,7 @@ pub struct SqlJob {
     /// is free. Unthrottled by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// Transactions of all connections together after which the trial ends, if `measure` does not end it
+    /// Transactions of all connections together after which the trial ends, if `duration` does not end it
     /// first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operations: Option<u64>,

@@ -178,8 +178,12 @@ fn what_is_not_the_same_is_not_compared() {
     expect(&output, 10);
     let said = stderr(&output);
     assert!(said.contains("host kernel") && said.contains("Linux 2.6.32"), "{said}");
-    let output = scratch.run("compare before elsewhere --allow-mismatch kernel --metric rate");
-    expect(&output, 0);
+    // The option, and its former name.
+    for option in ["--allow-mismatch", "--although"] {
+        let output =
+            scratch.run(&format!("compare before elsewhere {option} kernel --metric rate"));
+        expect(&output, 0);
+    }
 
     expect(&scratch.run("compare before --stacks a,c"), 2);
     expect(&scratch.run("compare before after --stacks a,b"), 2);
