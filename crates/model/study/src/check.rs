@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use units::{Bytes, Nanos, Share};
 use workload::Until;
 
+use crate::error::Place;
 use crate::kv_check::check_kv;
 use crate::sql_check::check_sql;
 use crate::stack_check::{check_one_scale, check_size_of, check_stack, check_staged};
@@ -18,20 +19,20 @@ use crate::{
 };
 
 pub(crate) fn check(study: &Study, text: &str) -> Result<(), StudyError> {
+    let text = Place::whole(text);
     if study.schema != 2 {
-        let message = format!("schema {} is unknown; allowed: 1, 2", study.schema);
-        return Err(StudyError::general(message));
+        return text.refuse("schema", format!("schema {} is unknown; allowed: 1, 2", study.schema));
     }
     check_name(&study.name, "study", text)?;
     unique(study.stack.iter().map(|stack| stack.name.as_str()), "stack", text)?;
     unique(study.experiment.iter().map(|e| e.name.as_str()), "experiment", text)?;
-    for stack in &study.stack {
-        check_stack(stack, text)?;
+    for (number, stack) in study.stack.iter().enumerate() {
+        text.within("stack", number, |text| check_stack(stack, text))?;
     }
-    check_words(study)?;
+    check_words(study, text)?;
     check_reference(study, text)?;
-    for experiment in &study.experiment {
-        check_experiment(study, experiment, text)?;
+    for (number, one) in study.experiment.iter().enumerate() {
+        text.within("experiment", number, |text| check_experiment(study, one, text))?;
     }
     check_shares(study, text)
 }
@@ -41,16 +42,16 @@ pub(crate) fn check(study: &Study, text: &str) -> Result<(), StudyError> {
 /// # Errors
 /// A job that does not fit its stack, or exceeds a limit of this program.
 pub fn check_runnable(study: &Study, text: &str) -> Result<(), StudyError> {
-    for stack in &study.stack {
-        check_size_of(stack, text)?;
+    let text = Place::whole(text);
+    for (number, stack) in study.stack.iter().enumerate() {
+        text.within("stack", number, |text| check_size_of(stack, text))?;
     }
-    for one in &study.experiment {
-        let check = |job: &Job| match job {
+    for (number, one) in study.experiment.iter().enumerate() {
+        let check = |job: &Job, text: Place<'_>| match job {
             Job::Block(block) => {
                 check_operations(block.operations, text)?;
                 if block.bytes == Some(Bytes(0)) {
-                    let message = "bytes = 0B; allowed: at least 1B";
-                    return Err(StudyError::general(message).at_key(text, "bytes", |_| true));
+                    return text.refuse("bytes", "bytes = 0B; allowed: at least 1B");
                 }
                 check_buffers(block, text)?;
                 check_fit(study, one, job)
@@ -59,7 +60,8 @@ pub fn check_runnable(study: &Study, text: &str) -> Result<(), StudyError> {
             Job::Kv(job) => check_operations(job.operations, text),
             Job::Sql(job) => check_operations(job.operations, text),
         };
-        check_points(one, check)?;
+        let check_all = |text| check_points(one, |job| check(job, text));
+        text.within("experiment", number, check_all)?;
     }
     Ok(())
 }
@@ -76,7 +78,7 @@ fn check_points(
 }
 
 /// Limits I/O buffers; each operation in flight has one.
-fn check_buffers(block: &BlockJob, text: &str) -> Result<(), StudyError> {
+fn check_buffers(block: &BlockJob, text: Place<'_>) -> Result<(), StudyError> {
     let own = block.size_mix.iter().map(|one| one.size).fold(block.block_size, Bytes::max);
     let of = |clients: u32, depth: u32, size: Bytes| {
         (u64::from(clients) * u64::from(depth)).saturating_mul(size.get())
@@ -91,22 +93,22 @@ fn check_buffers(block: &BlockJob, text: &str) -> Result<(), StudyError> {
         Bytes(buffers),
         Bytes(BUFFERS_MAX)
     );
-    Err(StudyError::general(message).at_key(text, "queue_depth", |_| true))
+    text.refuse("queue_depth", message)
 }
 
 /// The reference must be a stack of the study.
-fn check_reference(study: &Study, text: &str) -> Result<(), StudyError> {
+fn check_reference(study: &Study, text: Place<'_>) -> Result<(), StudyError> {
     let Some(name) = &study.reference else { return Ok(()) };
     if study.stack.iter().any(|stack| stack.name == *name) {
         return Ok(());
     }
     let names: Vec<&str> = study.stack.iter().map(|stack| stack.name.as_str()).collect();
     let message = format!("reference = \"{name}\" is not a stack; stacks: {}", names.join(", "));
-    Err(StudyError::general(message).at_quoted(text, |word| word == name))
+    text.refuse("reference", message)
 }
 
 /// Rejects titles with terminal control characters.
-fn check_words(study: &Study) -> Result<(), StudyError> {
+fn check_words(study: &Study, text: Place<'_>) -> Result<(), StudyError> {
     let long = [("question", &study.question), ("about", &study.about)];
     let stacks = study.stack.iter().flat_map(|stack| {
         [("title", &stack.title), ("directory", &stack.directory), ("host", &stack.host)]
@@ -118,18 +120,19 @@ fn check_words(study: &Study) -> Result<(), StudyError> {
         if let Some(c) = words.chars().find(|c| bad(*c)) {
             let code = u32::from(c);
             let message = format!("{key}: holds the control character U+{code:04X}; leave it out");
-            return Err(StudyError::general(message));
+            return Err(StudyError::general(message).at(text, words));
         }
         let most = if lines { 20_000 } else { 1000 };
         if words.len() > most {
-            return Err(StudyError::general(format!("{key}: longer than {most} bytes")));
+            let message = format!("{key}: longer than {most} bytes");
+            return Err(StudyError::general(message).at(text, words));
         }
     }
     Ok(())
 }
 
 /// A share of the highest rate needs an earlier closed loop of the same operations on the same stack.
-fn check_shares(study: &Study, text: &str) -> Result<(), StudyError> {
+fn check_shares(study: &Study, text: Place<'_>) -> Result<(), StudyError> {
     let wants = |one: &Experiment| one.job.of(Job::block).any(|job| job.rate_of_max.is_some());
     if !study.experiment.iter().any(wants) {
         return Ok(());
@@ -146,35 +149,41 @@ fn check_shares(study: &Study, text: &str) -> Result<(), StudyError> {
                  same operations on stack `{}`",
                 trial.experiment, trial.stack
             );
-            return Err(StudyError::general(message).at_key(text, "rate_of_max", |_| true));
+            let is = |one: &Experiment| one.name == trial.experiment;
+            let number = study.experiment.iter().position(is).unwrap_or_default();
+            let refuse = |text: Place<'_>| text.refuse("rate_of_max", message);
+            return text.within("experiment", number, refuse);
         }
     }
     Ok(())
 }
 
-fn check_name(name: &str, kind: &str, text: &str) -> Result<(), StudyError> {
+fn check_name(name: &str, kind: &str, text: Place<'_>) -> Result<(), StudyError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if name.is_empty() || name.len() > 64 || !name.chars().all(allowed) {
         let message = format!(
             "`{name}` is not a valid {kind} name; allowed: 1 to 64 letters, digits, `-`, `_`"
         );
-        return Err(StudyError::general(message).at(text, name));
+        return text.refuse("name", message);
     }
     Ok(())
 }
 
 fn unique<'a>(
     names: impl Iterator<Item = &'a str>,
-    kind: &str,
-    text: &str,
+    kind: &'static str,
+    text: Place<'_>,
 ) -> Result<(), StudyError> {
     let mut seen = BTreeSet::new();
-    for name in names {
-        check_name(name, kind, text)?;
-        if !seen.insert(name) {
+    for (number, name) in names.enumerate() {
+        text.within(kind, number, |text| {
+            check_name(name, kind, text)?;
+            if seen.insert(name) {
+                return Ok(());
+            }
             let message = format!("two {kind}s are named `{name}`; names must differ");
-            return Err(StudyError::general(message).at(text, name));
-        }
+            Err(StudyError::general(message))
+        })?;
     }
     if seen.is_empty() {
         return Err(StudyError::general(format!("the study has no {kind}"))
@@ -221,7 +230,7 @@ fn is_scheduled(one: &Experiment) -> bool {
     })
 }
 
-fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), StudyError> {
+fn check_experiment(study: &Study, one: &Experiment, text: Place<'_>) -> Result<(), StudyError> {
     let refuse =
         |message: String| StudyError::general(format!("experiment `{}`: {message}", one.name));
     for name in &one.stacks {
@@ -250,13 +259,14 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
     if one.deadline.is_some_and(|deadline| deadline.get() < least) {
         let message = "deadline must be at least warm_up + duration, or warm_up + 2 x duration for open \
         loops";
-        return Err(refuse(message.into()).at_key(text, "deadline", |_| true));
+        return Err(refuse(message.into()).on(text, "deadline"));
     }
     if intervals(one) > 1_000_000 {
         return Err(refuse("more than a million intervals; lengthen `interval`".into()));
     }
     if !(1..=100).contains(&one.repeat) {
-        return Err(refuse(format!("repeat = {}; allowed: 1 to 100", one.repeat)));
+        let message = format!("repeat = {}; allowed: 1 to 100", one.repeat);
+        return Err(refuse(message).on(text, "repeat"));
     }
     let check = |job: &Job| match job {
         Job::Block(job) => {
@@ -272,32 +282,33 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
     let drawn = blocks().any(|job| job.distribution != Offsets::Uniform);
     if drawn && blocks().all(|job| job.pattern == Pattern::Sequential) {
         let message = "`distribution` is for random operations; leave out pattern = \"sequential\"";
-        return Err(refuse(message.into()).at_key(text, "distribution", |_| true));
+        return Err(refuse(message.into()).on(text, "distribution"));
     }
     Ok(())
 }
 
-fn check_block(block: &BlockJob, text: &str) -> Result<(), StudyError> {
-    let refuse = |message: String| StudyError::general(message);
+fn check_block(block: &BlockJob, text: Place<'_>) -> Result<(), StudyError> {
     let mixed = block.size_mix.iter().map(|one| one.size);
     let beside = block.beside.iter().map(|beside| beside.block_size);
     for size in std::iter::once(block.block_size).chain(mixed).chain(beside) {
         let bytes = size.get();
         if bytes == 0 || bytes % 512 != 0 || bytes > 1 << 24 {
             let message = format!("block_size {}: a multiple of 512 B up to 16 MiB", size.exact());
-            return Err(refuse(message).at_quoted(text, |quoted| quoted.parse() == Ok(size)));
+            return Err(
+                StudyError::general(message).at_quoted(text, |quoted| quoted.parse() == Ok(size))
+            );
         }
     }
     if let Some(alignment) = block.alignment.filter(|a| a.get() == 0 || a.get() % 512 != 0) {
         let message = format!("alignment {}: a multiple of 512 B", alignment.exact());
-        return Err(refuse(message).at_key(text, "alignment", |_| true));
+        return text.refuse("alignment", message);
     }
     if block.size_mix.iter().any(|one| one.weight == 0) {
-        return Err(refuse("weight = 0; allowed: at least 1".into()));
+        return Err(StudyError::general("weight = 0; allowed: at least 1"));
     }
     if !block.size_mix.is_empty() && block.block_size != Bytes(4096) {
         let message = "`size_mix` and `block_size` exclude each other; leave one out";
-        return Err(refuse(message.into()).at_key(text, "block_size", |_| true));
+        return text.refuse("block_size", message);
     }
     check_numbers(block, text)?;
     check_arrivals(block, text)
@@ -309,8 +320,7 @@ const BUFFERS_MAX: u64 = 16 << 30;
 const OPERATIONS_MAX: u64 = 1_000_000_000_000_000;
 
 /// Checks that numbers are within physical limits and those of this program.
-fn check_numbers(block: &BlockJob, text: &str) -> Result<(), StudyError> {
-    let refuse = |message: String| StudyError::general(message);
+fn check_numbers(block: &BlockJob, text: Place<'_>) -> Result<(), StudyError> {
     let beside_all = || block.beside.iter();
     let with = |own: u32, of: fn(&Background) -> u32| -> Vec<u32> {
         std::iter::once(own).chain(beside_all().map(of)).collect()
@@ -331,7 +341,7 @@ fn check_numbers(block: &BlockJob, text: &str) -> Result<(), StudyError> {
                 numbers.into_iter().any(|n| n.replace('_', "").parse() == Ok(wrong))
             };
             let message = format!("{key} = {wrong}; allowed: {low} to {high}");
-            return Err(refuse(message).at_key(text, key, has));
+            return Err(StudyError::general(message).at_key(text, key, has));
         }
     }
     for (key, count, most) in [
@@ -340,24 +350,22 @@ fn check_numbers(block: &BlockJob, text: &str) -> Result<(), StudyError> {
         ("rate_step", block.rate_step.len(), 10_000),
     ] {
         if count > most {
-            return Err(refuse(format!("{count} x {key}; allowed: at most {most}")));
+            return Err(StudyError::general(format!("{count} x {key}; allowed: at most {most}")));
         }
     }
     Ok(())
 }
 
-fn check_operations(operations: Option<u64>, text: &str) -> Result<(), StudyError> {
+fn check_operations(operations: Option<u64>, text: Place<'_>) -> Result<(), StudyError> {
     let Some(wrong) = operations.filter(|count| !(1..=OPERATIONS_MAX).contains(count)) else {
         return Ok(());
     };
-    let message = format!("operations = {wrong}; allowed: 1 to {OPERATIONS_MAX}");
-    Err(StudyError::general(message).at_key(text, "operations", |_| true))
+    text.refuse("operations", format!("operations = {wrong}; allowed: 1 to {OPERATIONS_MAX}"))
 }
 
-fn check_arrivals(block: &BlockJob, text: &str) -> Result<(), StudyError> {
-    let refuse = |message: String| StudyError::general(message);
+fn check_arrivals(block: &BlockJob, text: Place<'_>) -> Result<(), StudyError> {
     if let Some(share) = block.rate_of_max {
-        let refuse = |message: &str| refuse(message.into()).at_key(text, "rate_of_max", |_| true);
+        let refuse = |message: &str| StudyError::general(message).on(text, "rate_of_max");
         if block.rate.is_some() || block.arrivals == Arrivals::Closed {
             return Err(refuse("`rate_of_max` replaces `rate` and needs arrivals"));
         }
@@ -377,38 +385,33 @@ fn check_arrivals(block: &BlockJob, text: &str) -> Result<(), StudyError> {
         let open = arrivals != Arrivals::Closed;
         if open && rates.is_empty() {
             let word = arrivals.word();
-            return Err(refuse(format!("arrivals = \"{word}\" need a `rate`, such as \"1k/s\""))
-                .at(text, word));
+            let message = format!("arrivals = \"{word}\" need a `rate`, such as \"1k/s\"");
+            return Err(StudyError::general(message).at(text, word));
         }
         if !open && !rates.is_empty() {
             let message = "`rate` is for open loops; add arrivals = \"poisson\" or \"constant\"";
-            return Err(refuse(message.into()).at_key(text, "rate", |_| true));
+            return text.refuse("rate", message);
         }
         if let Some(rate) = rates.iter().find(|r| !(1..=100_000_000).contains(&r.get())) {
-            let message = format!("rate {}; allowed: 1/s to 100M/s", rate.exact());
-            return Err(refuse(message).at_key(text, "rate", |_| true));
+            return text.refuse("rate", format!("rate {}; allowed: 1/s to 100M/s", rate.exact()));
         }
         if open && think_time.get() > 0 {
             let message = "`think_time` is for closed loops; an open loop has a `rate`";
-            return Err(refuse(message.into()).at_key(text, "think_time", |_| true));
+            return text.refuse("think_time", message);
         }
         if !open && burst > 1 {
-            let message = "`burst` is for open loops; add arrivals and a `rate`";
-            return Err(refuse(message.into()).at_key(text, "burst", |_| true));
+            return text.refuse("burst", "`burst` is for open loops; add arrivals and a `rate`");
         }
     }
     let steps = &block.rate_step;
     if !steps.is_empty() && block.arrivals == Arrivals::Closed {
-        return Err(refuse("`rate_step` is for open loops; add arrivals and a `rate`".into()));
+        let message = "`rate_step` is for open loops; add arrivals and a `rate`";
+        return text.refuse("rate_step", message);
     }
     if steps.windows(2).any(|pair| pair[0].at >= pair[1].at)
         || steps.first().is_some_and(|step| step.at == Nanos::ZERO)
     {
-        return Err(refuse("rate_step: `at` must be above zero and ascend".into()).at_key(
-            text,
-            "at",
-            |_| true,
-        ));
+        return text.refuse("at", "rate_step: `at` must be above zero and ascend");
     }
     Ok(())
 }
@@ -447,7 +450,7 @@ fn check_verify(
     one: &Experiment,
     block: &BlockJob,
     study: &Study,
-    text: &str,
+    text: Place<'_>,
 ) -> Result<(), StudyError> {
     let refuse = |message: &str| StudyError::general(message);
     let stacks =
@@ -456,11 +459,7 @@ fn check_verify(
     let many = |name: &DeviceName| matches!(name, DeviceName::Paths(paths) if paths.len() > 1);
     let flushes = block.sync_every > 0 || block.beside.iter().any(|beside| beside.sync_every > 0);
     if flushes && names.any(many) {
-        return Err(refuse("`sync_every` needs a stack of one device").at_key(
-            text,
-            "sync_every",
-            |_| true,
-        ));
+        return Err(refuse("`sync_every` needs a stack of one device").on(text, "sync_every"));
     }
     if !block.verify {
         return Ok(());
@@ -473,27 +472,25 @@ fn check_verify(
     } else {
         return Ok(());
     };
-    Err(refuse(reason).at_key(text, "verify", |_| true))
+    Err(refuse(reason).on(text, "verify"))
 }
 
-fn check_act(act: &ActJob, text: &str) -> Result<(), StudyError> {
-    let refuse = |message: String| StudyError::general(message);
+fn check_act(act: &ActJob, text: Place<'_>) -> Result<(), StudyError> {
     let config = act::Config::parse(&act.config)
-        .map_err(|error| refuse(format!("config, {error}")).at_key(text, "config", |_| true))?;
+        .map_err(|error| StudyError::general(format!("config, {error}")).on(text, "config"))?;
     let interval = Nanos::from_secs(u64::from(config.report_interval_sec));
     let from_file = Nanos::from_secs(u64::from(config.test_duration_sec));
     let duration = act.test_duration.unwrap_or(from_file);
     if duration < interval {
         let message =
             format!("the test ({duration}) is shorter than its report interval ({interval})");
-        return Err(refuse(message).at_key(text, "test_duration", |_| true));
+        return text.refuse("test_duration", message);
     }
     for (key, value, most) in
         [("rating", act.rating, 10_000), ("service_threads", act.service_threads, 4096)]
     {
         if let Some(wrong) = value.filter(|value| !(1..=most).contains(value)) {
-            let message = format!("{key} = {wrong}; allowed: 1 to {most}");
-            return Err(refuse(message).at_key(text, key, |_| true));
+            return text.refuse(key, format!("{key} = {wrong}; allowed: 1 to {most}"));
         }
     }
     Ok(())

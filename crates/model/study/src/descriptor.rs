@@ -204,43 +204,22 @@ impl Descriptor {
 /// Engines for tests, with all properties that study checks depend on.
 #[cfg(test)]
 pub(crate) const ENGINES: Engines = {
-    use crate::{OptionKind, Shown};
-    const MAP: OptionDoc = OptionDoc {
-        name: "write_map",
-        kind: OptionKind::Flag,
-        default: Some("false"),
-        shown: Shown::Differs,
-        doc: "",
-    };
-    const POOL: OptionDoc = OptionDoc {
-        name: "buffer_pool",
-        kind: OptionKind::Pool(5 << 20, 1 << 50),
-        default: Some("128MiB"),
-        shown: Shown::Always,
-        doc: "",
-    };
-    const PAGES: OptionDoc = OptionDoc {
-        name: "page_size",
-        kind: OptionKind::Sizes(&[4 << 10, 16 << 10]),
-        default: Some("16KiB"),
-        shown: Shown::Differs,
-        doc: "",
-    };
-    const FLAVOUR: OptionDoc = OptionDoc {
-        name: "compression",
-        kind: OptionKind::Words(&["none", "zlib"]),
-        default: Some("none"),
-        shown: Shown::Differs,
-        doc: "",
+    use crate::OptionKind;
+    const MAP: &[OptionDoc] =
+        crate::option_docs! { write_map: OptionKind::Flag, Some("false"), Differs, ""; };
+    const OPTIONS: &[OptionDoc] = crate::option_docs! {
+        buffer_pool: OptionKind::Pool(5 << 20, 1 << 50), Some("128MiB"), Always, "";
+        page_size: OptionKind::Sizes(&[4 << 10, 16 << 10]), Some("16KiB"), Differs, "";
+        compression: OptionKind::Words(&["none", "zlib"]), Some("none"), Differs, "";
     };
     const MAPPED: Descriptor = Descriptor {
         bare_device: true,
-        options: &[MAP],
+        options: MAP,
         ..Descriptor::new("lmdb", "LMDB", Operations::KeyValue)
     };
     const SERVER: Descriptor = Descriptor {
         server: Some("mysql"),
-        options: &[POOL, PAGES, FLAVOUR],
+        options: OPTIONS,
         check_change: |pair| match pair.starts_with("innodb_") {
             true => Ok(()),
             false => Err(format!("`{pair}` cannot be changed")),
@@ -248,7 +227,7 @@ pub(crate) const ENGINES: Engines = {
         ..Descriptor::new("mysql", "MySQL", Operations::Sql)
     };
     const EMBEDDED: Descriptor = Descriptor {
-        options: &[POOL, PAGES],
+        options: OPTIONS.split_at(2).0,
         ..Descriptor::new("sqlite", "SQLite", Operations::Sql)
     };
     Engines::of(&[

@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use crate::error::StudyError;
 use crate::job::{ACT, Kind, OPTIONS};
-use crate::schema1::SQL_OPTIONS;
+use crate::schema1::{self, SQL_OPTIONS};
 use crate::{EngineName, Engines, Job, Jobs, KvWorkload, OptionDoc, Shown, SqlWorkload};
 
 /// Maximum number of trials of a study.
@@ -98,6 +98,10 @@ impl<'i> Written<'i> {
                 )),
             };
         }
+        let known = engines.names();
+        if !known.is_empty() && !known.contains(first) {
+            return Err(self.unknown_engine(first, &known.join(", ")));
+        }
         let [key_value, sql] = [KvWorkload::WORDS, SqlWorkload::WORDS];
         if workloads.is_empty() {
             let message = format!(
@@ -125,6 +129,11 @@ impl<'i> Written<'i> {
         let wrong: String = wrong.chars().take(100).collect();
         let message = format!("workload = \"{wrong}\"; allowed: {}", allowed.join(", "));
         Err(self.refuse_at("workload", message))
+    }
+
+    fn unknown_engine(&self, name: &str, allowed: &str) -> StudyError {
+        let name: String = name.chars().take(100).collect();
+        self.refuse_at("engine", format!("engine = \"{name}\"; allowed: {allowed}"))
     }
 
     /// The keys with a list, in the order of expansion.
@@ -176,18 +185,13 @@ impl<'i> Written<'i> {
     }
 
     /// Checks the engines and finds the axes.
-    ///
-    /// # Errors
-    /// [`StudyError`], with the place.
     pub(crate) fn matrix(&self, engines: Engines) -> Result<Matrix, StudyError> {
         let kind = self.kind(engines)?;
         let names: Vec<EngineName> =
             self.words("engine").into_iter().map(EngineName::new).collect();
         for name in &names {
             if let Some(allowed) = engines.unknown(name, kind.operations()) {
-                let word: String = name.word().chars().take(100).collect();
-                let message = format!("engine = \"{word}\"; allowed: {allowed}");
-                return Err(self.refuse_at("engine", message));
+                return Err(self.unknown_engine(name.word(), &allowed));
             }
         }
         let docs = self.docs(engines, kind, &names)?;
@@ -198,9 +202,6 @@ impl<'i> Written<'i> {
     }
 
     /// The jobs of all points. The caller has checked their number.
-    ///
-    /// # Errors
-    /// [`StudyError`], with the place.
     pub(crate) fn expand(&self, engines: Engines, matrix: &Matrix) -> Result<Jobs, StudyError> {
         let Matrix { kind, axes, points: count } = matrix;
         let first = self.first_point(axes);
@@ -315,13 +316,18 @@ impl<'i> Written<'i> {
                 within && value.get_ref().is_array()
             };
             let key = self.table.iter().find(list).map(|(key, _)| key.get_ref().to_string());
+            let name = self.table.keys().find(|name| Some(name.span()) == span);
+            let renamed = name.map(|old| (old.get_ref(), schema1::parameter(old.get_ref())));
             let error = StudyError { span, ..error };
-            match key {
-                Some(key) => {
+            match (key, renamed) {
+                (Some(key), _) => {
                     let axes = kind.axes().join(", ");
                     error.with_help(format!("`{key}` takes one value; lists are for {axes}"))
                 }
-                None => error,
+                (None, Some((old, new))) if old != new => {
+                    error.with_help(format!("`{old}` of schema 1 is `{new}` in schema 2"))
+                }
+                _ => error,
             }
         })
     }

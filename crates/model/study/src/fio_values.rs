@@ -9,41 +9,15 @@ pub(crate) const SYNCHRONOUS: [&str; 5] = ["psync", "sync", "vsync", "pvsync", "
 
 /// Other engines that read and write storage, whose load is carried over to io_uring.
 pub(crate) const STORAGE: [&str; 9] = [
-    "libaio",
-    "posixaio",
-    "mmap",
-    "splice",
-    "sg",
-    "io_uring_cmd",
-    "xnvme",
-    "libblkio",
-    "solarisaio",
+    "libaio", "posixaio", "mmap", "splice", "sg", "io_uring_cmd", "xnvme", "libblkio", "solarisaio",
 ];
 
 /// Options that only say how fio reports or starts, or that are how this program works anyway.
 pub(crate) const WITHOUT_EFFECT: [&str; 22] = [
-    "group_reporting",
-    "thread",
-    "description",
-    "name",
-    "invalidate",
-    "norandommap",
-    "randrepeat",
-    "time_based",
-    "stonewall",
-    "wait_for_previous",
-    "lat_percentiles",
-    "clat_percentiles",
-    "percentile_list",
-    "disable_lat",
-    "disable_clat",
-    "disable_slat",
-    "gtod_reduce",
-    "registerfiles",
-    "fixedbufs",
-    "refill_buffers",
-    "allow_mounted_write",
-    "random_generator",
+    "group_reporting", "thread", "description", "name", "invalidate", "norandommap", "randrepeat",
+    "time_based", "stonewall", "wait_for_previous", "lat_percentiles", "clat_percentiles",
+    "percentile_list", "disable_lat", "disable_clat", "disable_slat", "gtod_reduce",
+    "registerfiles", "fixedbufs", "refill_buffers", "allow_mounted_write", "random_generator",
 ];
 
 /// The equivalent of fio's distribution, if there is one.
@@ -90,18 +64,8 @@ pub(crate) fn identifier(name: &str) -> String {
 
 /// Keys of background load.
 pub(crate) const BESIDE: [&str; 12] = [
-    "pattern",
-    "distribution",
-    "block_size",
-    "read_share",
-    "queue_depth",
-    "clients",
-    "arrivals",
-    "rate",
-    "burst",
-    "think_time",
-    "sync_every",
-    "dsync",
+    "pattern", "distribution", "block_size", "read_share", "queue_depth", "clients", "arrivals",
+    "rate", "burst", "think_time", "sync_every", "dsync",
 ];
 
 /// Sizes of `bssplit` with their weights: `4k/60:64k/40`.

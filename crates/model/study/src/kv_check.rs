@@ -4,18 +4,15 @@
 
 use units::Bytes;
 
+use crate::error::Place;
 use crate::{Arrivals, KvJob, KvWorkload, Memory, Offsets, StudyError};
 
 /// Largest value.
 const VALUE_MAX: Bytes = Bytes(1 << 20);
 
 /// Checks combinations of settings.
-///
-/// # Errors
-/// [`StudyError`] with what is allowed.
-pub(crate) fn check_kv(kv: &KvJob, text: &str) -> Result<(), StudyError> {
-    let refuse =
-        |key: &str, message: String| Err(StudyError::general(message).at_key(text, key, |_| true));
+pub(crate) fn check_kv(kv: &KvJob, text: Place<'_>) -> Result<(), StudyError> {
+    let refuse = |key: &str, message: String| text.refuse(key, message);
     if !(1..=10_000_000_000).contains(&kv.records) {
         return refuse("records", format!("records = {}; allowed: 1 to 10 billion", kv.records));
     }

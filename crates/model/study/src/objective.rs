@@ -138,14 +138,8 @@ mod tests {
         let plain: Objective = "p50<=100us".parse().unwrap();
         assert_eq!((plain.at, plain.at_most), (None, Nanos(100_000)));
         for wrong in [
-            "p99",
-            "p98 <= 1ms",
-            "p99 < 1ms",
-            "p99 <= 1",
-            "p99 <= 0ms",
-            "p99 <= 1ms at 5",
-            "p99 <= 1ms at 0/s",
-            "p99 <= 1ms at 101M/s",
+            "p99", "p98 <= 1ms", "p99 < 1ms", "p99 <= 1", "p99 <= 0ms", "p99 <= 1ms at 5",
+            "p99 <= 1ms at 0/s", "p99 <= 1ms at 101M/s",
         ] {
             assert!(wrong.parse::<Objective>().is_err(), "{wrong}");
         }

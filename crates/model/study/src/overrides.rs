@@ -46,17 +46,8 @@ fn set(root: &mut Table, key: &str, value: &str) -> Result<(), StudyError> {
 
 /// Keys of an experiment itself.
 const OF_EXPERIMENTS: [&str; 11] = [
-    "name",
-    "title",
-    "stacks",
-    "warm_up",
-    "duration",
-    "interval",
-    "repeat",
-    "on_error",
-    "deadline",
-    "objectives",
-    "optional",
+    "name", "title", "stacks", "warm_up", "duration", "interval", "repeat", "on_error", "deadline",
+    "objectives", "optional",
 ];
 
 /// Sets the rest of a key in `table`.

@@ -5,7 +5,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use crate::check::{check, check_runnable};
-use crate::error::StudyError;
+use crate::error::{Place, StudyError};
 use crate::expand::{Matrix, Rules, TRIALS_MAX, Written, too_many};
 use crate::schema1::{self, Origin};
 use crate::{Engines, Study};
@@ -49,11 +49,15 @@ fn parse_as(text: &str, engines: Engines, origin: Origin) -> Result<Study, Study
     let mut study = Study::deserialize(ValueDeserializer::from(root)).map_err(syntax)?;
     study.engines = engines;
     study.upgraded = of_schema_1;
-    let matrices: Vec<Matrix> =
-        jobs.iter().map(|job| job.matrix(engines)).collect::<Result<_, _>>()?;
+    let within = |number, job: &Written<'_>| {
+        Place::whole(text).within("experiment", number, |_| job.matrix(engines))
+    };
+    let matrices = jobs.iter().enumerate().map(|(number, job)| within(number, job));
+    let matrices: Vec<Matrix> = matrices.collect::<Result<_, _>>()?;
     check_count(&study, &matrices)?;
-    for (experiment, (job, matrix)) in study.experiment.iter_mut().zip(jobs.iter().zip(&matrices)) {
-        experiment.job = job.expand(engines, matrix)?;
+    for (number, (job, matrix)) in jobs.iter().zip(&matrices).enumerate() {
+        let expand = |_: Place<'_>| job.expand(engines, matrix);
+        study.experiment[number].job = Place::whole(text).within("experiment", number, expand)?;
     }
     check(&study, text)?;
     if origin == Origin::Author {
@@ -241,6 +245,46 @@ queue_depth = [1, 4]
         points_at("\"file\"", "\"disk\"", "\"disk\"");
         points_at("[experiment.job]", "stacks = [\"there\"]\n[experiment.job]", "\"there\"");
         points_at("queue_depth", "block_size = \"1000B\"\nqueue_depth", "\"1000B\"");
+        points_at("schema = 2", "schema = 9", "schema = 9");
+        points_at("\"mix\"", "\"mix\"\nrepeat = 0", "repeat = 0");
+        points_at("[1, 4]", "4096\nblock_size = \"16MiB\"", "queue_depth = 4096");
+        let oracle = points_at("\"block\"", "\"oracle\"", "\"oracle\"");
+        assert!(oracle.message.contains("\"oracle\"; allowed: block"), "{oracle}");
+        points_at("engine = \"block\"", "", "name = \"mix\"");
+        let old = points_at("queue_depth", "threads = 4\nqueue_depth", "threads");
+        assert_eq!(old.help.as_deref(), Some("`threads` of schema 1 is `clients` in schema 2"));
+    }
+
+    /// An error at the first of several equal keys would send the user to a correct experiment.
+    #[test]
+    fn errors_point_into_the_experiment_and_the_stack_that_are_wrong() {
+        let (head, experiment) = MINIMAL.split_once("[[experiment]]").unwrap();
+        let (top, stack) = head.split_once("[[stack]]").unwrap();
+        let again = |text: &str, name: &str| text.replace(name, &format!("{name}2"));
+        let text = format!(
+            "{top}question = \"\"\"\nWhat is # queue_depth = [1, 4]?\n\"\"\"\n[[stack]]{stack}[[stack]]{}\
+             # queue_depth = [1, 4]\n[[experiment]]{experiment}[[experiment]]{}",
+            again(stack, "here"),
+            again(experiment, "mix"),
+        );
+        parse(&text, ENGINES).unwrap();
+        let second = |from: &str, to: &str| {
+            let at = text.rfind(from).unwrap();
+            let wrong = format!("{}{to}{}", &text[..at], &text[at + from.len()..]);
+            let error = parse(&wrong, ENGINES).unwrap_err();
+            let span = error.span.clone().unwrap_or_else(|| panic!("no place: {error}"));
+            assert!(
+                span.start + 20 > at && span.start < at + to.len(),
+                "{span:?}, not {at}: {error}"
+            );
+        };
+        second("[1, 4]", "4096\nclients = 4096");
+        second("[1, 4]", "0");
+        second("[1, 4]", "1\nrate = \"5k/s\"");
+        second("mix2", "mix");
+        second("\"mix2\"", "\"mix2\"\nstacks = [\"nowhere\"]");
+        second("\"file\"", "\"file\"\nscale = 3");
+        second("\"file\"", "\"file\"\nsize = \"4KiB\"");
     }
 
     #[test]

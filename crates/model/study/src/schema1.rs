@@ -26,28 +26,13 @@ const RENAMED: [(&str, &str); 6] = [
 ];
 
 /// Keys that are options of engines now.
-const OPTIONS: [(&str, &[(&str, &str)]); 2] = [
-    (
-        "kv",
-        &[
-            ("write_map", "write_map"),
-            ("read_ahead", "read_ahead"),
-            ("map_size", "map_size"),
-            ("library", "library"),
-            ("options", "settings"),
-        ],
-    ),
+const OPTIONS: [(&str, &[&str]); 2] = [
+    ("kv", &["write_map", "read_ahead", "map_size", "library"]),
     (
         "sql",
         &[
-            ("server", "server"),
-            ("buffer_pool", "buffer_pool"),
-            ("page_size", "page_size"),
-            ("compression", "compression"),
-            ("doublewrite", "doublewrite"),
-            ("flush_method", "flush_method"),
-            ("redo_log", "redo_log"),
-            ("settings", "settings"),
+            "server", "buffer_pool", "page_size", "compression", "doublewrite", "flush_method",
+            "redo_log", "settings",
         ],
     ),
 ];
@@ -85,11 +70,13 @@ pub fn parameter(name: &str) -> &str {
 
 /// Today's name of a key of a job of `kind`.
 pub(crate) fn key(kind: &str, name: &str) -> String {
-    let options = OPTIONS.iter().find(|(of, _)| *of == kind).map_or(&[][..], |(_, all)| all);
-    match options.iter().find(|(old, _)| *old == name) {
-        Some((_, option)) => format!("options.{option}"),
-        None if kind == "act" && name == "duration" => "test_duration".into(),
-        None => parameter(name).into(),
+    match (kind, name) {
+        ("kv", "options") => "options.settings".into(),
+        ("act", "duration") => "test_duration".into(),
+        _ if OPTIONS.iter().any(|(of, all)| *of == kind && all.contains(&name)) => {
+            format!("options.{name}")
+        }
+        _ => parameter(name).into(),
     }
 }
 

@@ -2,17 +2,15 @@
 //!
 //! Invariant: an experiment that passes can be planned and run; no message repeats a password.
 
+use crate::error::Place;
 use crate::{Experiment, Memory, Operations, SqlJob, Study, StudyError};
 
 /// Checks the values of a SQL experiment's settings, and their combinations.
-///
-/// # Errors
-/// [`StudyError`] with what is allowed.
 pub(crate) fn check_sql(
     study: &Study,
     one: &Experiment,
     sql: &SqlJob,
-    text: &str,
+    text: Place<'_>,
 ) -> Result<(), StudyError> {
     let wrong = |(key, message): Wrong| {
         let error = StudyError::general(message);

@@ -4,6 +4,7 @@
 
 use units::Bytes;
 
+use crate::error::Place;
 use crate::{Condition, DeviceName, Experiment, FileSystem, Stack, Study, StudyError};
 
 /// Largest stack: file systems of Linux end at 8 EiB.
@@ -12,63 +13,63 @@ const SIZE_MAX: Bytes = Bytes(1 << 60);
 const SCALE_MAX: u32 = 1000;
 
 /// Checks combinations of keys.
-///
-/// # Errors
-/// [`StudyError`] with what is allowed.
-pub(crate) fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
+pub(crate) fn check_stack(stack: &Stack, text: Place<'_>) -> Result<(), StudyError> {
+    let refuse = |message: &str| StudyError::general(format!("stack `{}`: {message}", stack.name));
+    let (model, device) = (matches!(stack.device, DeviceName::Model(_)), stack.device.text());
     if stack.size() < Bytes::mib(1) {
-        let message = format!("stack `{}`: size {} is below 1 MiB", stack.name, stack.size());
         let same = |quoted: &str| quoted.parse() == Ok(stack.size());
-        return Err(StudyError::general(message).at_quoted(text, same));
+        return Err(refuse(&format!("size {} is below 1 MiB", stack.size())).at_quoted(text, same));
     }
-    let model = matches!(stack.device, DeviceName::Model(_));
     let real = [FileSystem::Xfs, FileSystem::Btrfs];
     if stack.is_virtual() && real.contains(&stack.file_system) {
-        let message = format!(
-            "stack `{}`: virtual time has ext4, ext4_no_journal and raw; others only with attach",
-            stack.name
-        );
-        return Err(StudyError::general(message)
-            .at(text, &stack.device.text())
-            .with_help("add attach = true"));
+        let message = "virtual time has ext4, ext4_no_journal and raw; others only with attach";
+        return Err(refuse(message).at(text, &device).with_help("add attach = true"));
     }
-    check_attach(stack, model, text)?;
+    let lives =
+        [("scale", stack.scale > 1), ("staged", stack.staged), ("faults", stack.faults.is_some())];
+    if stack.attach && !model {
+        return Err(refuse("attach is for device models only").on(text, "attach"));
+    }
+    if stack.attach && (stack.host != "auto" || stack.cores > 0) {
+        return Err(refuse("host does not apply to attached models").at(text, &device));
+    }
+    if !(1..=SCALE_MAX).contains(&stack.scale) {
+        let message = format!("scale = {}; allowed: 1 to {SCALE_MAX}", stack.scale);
+        return Err(refuse(&message).on(text, "scale"));
+    }
+    if let Some((key, _)) = lives.iter().find(|(_, given)| *given && !stack.attach) {
+        let error = refuse(&format!("{key} is for attached models only")).on(text, key);
+        return Err(error.with_help("add attach = true"));
+    }
     if stack.cores > 1024 {
-        let message =
-            format!("stack `{}`: cores = {}; allowed: 0 to 1024", stack.name, stack.cores);
-        return Err(StudyError::general(message).at_key(text, "cores", |_| true));
+        let message = format!("cores = {}; allowed: 0 to 1024", stack.cores);
+        return Err(refuse(&message).on(text, "cores"));
     }
     let modelled = stack.host != "auto" || stack.cores > 0 || stack.condition != Condition::Steady;
     if modelled && !model {
-        let message =
-            format!("stack `{}`: host, cores and condition are for device models only", stack.name);
-        return Err(StudyError::general(message).at(text, &stack.device.text()));
+        let message = "host, cores and condition are for device models only";
+        return Err(refuse(message).at(text, &device));
     }
     if let Some(limit) = stack.limit {
         let rates = [limit.reads, limit.writes].into_iter().flatten().map(units::Rate::get);
         let bytes = [limit.read_bytes, limit.write_bytes].into_iter().flatten().map(Bytes::get);
         let given: Vec<u64> = rates.chain(bytes).collect();
         if given.is_empty() || given.contains(&0) {
-            let message = format!("stack `{}`: a limit; allowed: above 0", stack.name);
-            return Err(StudyError::general(message).at_key(text, "limit", |_| true));
+            return Err(refuse("a limit; allowed: above 0").on(text, "limit"));
         }
         if model || stack.file_system == FileSystem::AsIs {
-            let message = format!(
-                "stack `{}`: a limit needs a device of its own; give the stack a file_system",
-                stack.name
-            );
-            return Err(StudyError::general(message).at_key(text, "limit", |_| true));
+            let message = "a limit needs a device of its own; give the stack a file_system";
+            return Err(refuse(message).on(text, "limit"));
         }
     }
     if stack.allow_write && !matches!(stack.device, DeviceName::Paths(_)) {
-        let message = format!("stack `{}`: allow_write is for block devices only", stack.name);
-        return Err(StudyError::general(message).at(text, &stack.device.text()));
+        return Err(refuse("allow_write is for block devices only").at(text, &device));
     }
     Ok(())
 }
 
 /// Checks that a file system can have this size.
-pub(crate) fn check_size_of(stack: &Stack, text: &str) -> Result<(), StudyError> {
+pub(crate) fn check_size_of(stack: &Stack, text: Place<'_>) -> Result<(), StudyError> {
     if stack.size() <= SIZE_MAX {
         return Ok(());
     }
@@ -78,39 +79,12 @@ pub(crate) fn check_size_of(stack: &Stack, text: &str) -> Result<(), StudyError>
     Err(StudyError::general(message).at_quoted(text, same))
 }
 
-/// Checks keys that require, or exclude, an attached model.
-fn check_attach(stack: &Stack, model: bool, text: &str) -> Result<(), StudyError> {
-    if stack.attach && !model {
-        let message = format!("stack `{}`: attach is for device models only", stack.name);
-        return Err(StudyError::general(message).at_key(text, "attach", |_| true));
-    }
-    if stack.attach && (stack.host != "auto" || stack.cores > 0) {
-        let message = format!("stack `{}`: host does not apply to attached models", stack.name);
-        return Err(StudyError::general(message).at(text, &stack.device.text()));
-    }
-    if !(1..=SCALE_MAX).contains(&stack.scale) {
-        let message =
-            format!("stack `{}`: scale = {}; allowed: 1 to {SCALE_MAX}", stack.name, stack.scale);
-        return Err(StudyError::general(message).at_key(text, "scale", |_| true));
-    }
-    if stack.scale > 1 && !stack.attach {
-        let message = format!("stack `{}`: scale is for attached models only", stack.name);
-        return Err(StudyError::general(message)
-            .at_key(text, "scale", |_| true)
-            .with_help("add attach = true"));
-    }
-    let lives = [("staged", stack.staged), ("faults", stack.faults.is_some())];
-    let given = lives.iter().find(|(_, given)| *given);
-    let Some((key, _)) = given.filter(|_| !stack.attach) else { return Ok(()) };
-    let message = format!("stack `{}`: {key} is for attached models only", stack.name);
-    Err(StudyError::general(message).at_key(text, key, |_| true).with_help("add attach = true"))
-}
-
 /// Only a job that loads tables separately from the measurement can be staged.
-///
-/// # Errors
-/// [`StudyError`] with the stack.
-pub(crate) fn check_staged(study: &Study, one: &Experiment, text: &str) -> Result<(), StudyError> {
+pub(crate) fn check_staged(
+    study: &Study,
+    one: &Experiment,
+    text: Place<'_>,
+) -> Result<(), StudyError> {
     let named = |stack: &&Stack| one.stacks.is_empty() || one.stacks.contains(&stack.name);
     let staged = study.stack.iter().filter(named).find(|stack| stack.staged);
     let Some(stack) = staged.filter(|_| one.job.first().sql().is_none()) else { return Ok(()) };
@@ -118,17 +92,14 @@ pub(crate) fn check_staged(study: &Study, one: &Experiment, text: &str) -> Resul
         "experiment `{}`: stack `{}` is staged; only SQL tables can be staged",
         one.name, stack.name
     );
-    Err(StudyError::general(message).at_key(text, "staged", |_| true))
+    text.refuse("staged", message)
 }
 
 /// Rates of stacks with different time scales must not be compared.
-///
-/// # Errors
-/// [`StudyError`] with the stacks.
 pub(crate) fn check_one_scale(
     study: &Study,
     one: &Experiment,
-    text: &str,
+    text: Place<'_>,
 ) -> Result<(), StudyError> {
     let named = |stack: &&Stack| one.stacks.is_empty() || one.stacks.contains(&stack.name);
     let mut stacks = study.stack.iter().filter(named);
@@ -139,7 +110,7 @@ pub(crate) fn check_one_scale(
          comparable",
         one.name, first.name, first.scale, other.name, other.scale
     );
-    Err(StudyError::general(message).at_key(text, "scale", |_| true).with_help(
+    Err(StudyError::general(message).on(text, "scale").with_help(
         "use one scale for all stacks of the experiment, or select stacks: stacks = [...]",
     ))
 }
