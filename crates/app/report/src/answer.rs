@@ -139,3 +139,132 @@ fn nothing(run: &Run) -> String {
 fn no_operation(trial: &TrialRecord) -> bool {
     trial.result.recording.counts(None).ops == 0
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::stored::{self, DRIVES, as_class, at_depth_1, changed, named};
+    use stats::{Interval, Phase};
+    use units::Nanos;
+    use workload::OpClass;
+
+    /// Replaces the trials of the stored run.
+    fn with(trials: Vec<TrialRecord>) -> Run {
+        Run { trials, ..stored::run() }
+    }
+
+    fn point(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn percentile(trial: &TrialRecord, class: OpClass, percent: f64) -> String {
+        let total = trial.result.recording.total(Some(class));
+        Nanos(total.latency.value_at_percentile(percent)).to_string()
+    }
+
+    /// A sentence with another number than that of the run would mislead, however well it is worded.
+    #[test]
+    fn sentences_about_blocks_have_the_numbers_of_the_run() {
+        let run = stored::run();
+        let all = [
+            blocks::peak_rates(&run),
+            blocks::knees(&run),
+            blocks::writes(&run),
+            blocks::mixes(&run),
+            blocks::devices(&run),
+        ];
+        insta::assert_snapshot!(all.map(|kind| joined(&kind).replace(". ", ".\n")).join("\n"));
+        let [optane, _] = at_depth_1(&run, "0%");
+        let written = format!("takes {} on P4800X", percentile(&optane, OpClass::Write, 50.0));
+        let said = joined(&blocks::writes(&run));
+        assert!(said.contains(&written), "{said}");
+        let mixed = run.trials.iter().find(|one| one.experiment == "mix" && one.stack == DRIVES[0]);
+        let p99 = percentile(mixed.unwrap(), OpClass::Read, 99.0);
+        let said = blocks::mixes(&run).iter().map(Finding::to_string).collect::<String>();
+        assert!(
+            said.contains("With 30 % writes") && said.contains(&format!(" is {p99} ")),
+            "{said}"
+        );
+        let flushed = as_class(&optane, OpClass::Write, OpClass::Sync);
+        let said = joined(&blocks::flushes(&with(vec![flushed])));
+        let [p50, p99] = [50.0, 99.0].map(|one| percentile(&optane, OpClass::Write, one));
+        assert_ne!(p50, p99);
+        assert!(
+            said.contains(&format!("takes {p50} on ")) && said.contains(&format!("p99 {p99} "))
+        );
+    }
+
+    /// A knee needs more depths than the stored run has: more depths at the same rate.
+    #[test]
+    fn a_knee_has_the_growth_of_its_curve() {
+        let is_flash = |one: &&TrialRecord| one.experiment == "depth" && one.stack == DRIVES[1];
+        let mut trials: Vec<TrialRecord> =
+            stored::run().trials.iter().filter(is_flash).cloned().collect();
+        let deepest = trials.last().unwrap().clone();
+        for depth in ["32", "64"] {
+            let mut deeper = deepest.clone();
+            deeper.point.insert("queue_depth".into(), depth.into());
+            trials.push(deeper);
+        }
+        let run = with(trials);
+        let growth = analysis::knee::curves(&run)[0].growth().unwrap();
+        let factor = crate::finding::times(1.0 + growth.growth.unwrap().value);
+        let said = joined(&blocks::knees(&run));
+        assert!(said.contains(&format!("and {factor} its unloaded latency")), "{said}");
+        let peak = joined(&blocks::peak_rates(&run));
+        assert!(peak.contains("(depth 16; "), "the lowest depth that suffices: {peak}");
+    }
+
+    /// The same for databases: a winner that lost, or a gain that is a loss.
+    #[test]
+    fn sentences_about_databases_have_the_numbers_of_the_run() {
+        let [optane, flash] = at_depth_1(&stored::run(), "100%");
+        let query = as_class(&optane, OpClass::Read, OpClass::Transaction);
+        let race = point(&[("race", "true"), ("operations", "100")]);
+        let racer = |stack: &str, slower: u64| {
+            let racer = changed(&named(&query, ["mysql", stack, "race"]), |interval| {
+                interval.start = interval.start * slower;
+                interval.end = interval.end * slower;
+            });
+            TrialRecord { point: race.clone(), ..racer }
+        };
+        let said = joined(&databases::races(&with(vec![racer(DRIVES[0], 3), racer(DRIVES[1], 1)])));
+        let expected = "980 Pro finishes 100 transactions 3.00x as fast as P4800X (";
+        assert!(said.starts_with(expected), "{said}");
+
+        let pool = |share: &str, times: u64| {
+            let trial = changed(&named(&query, ["mysql", DRIVES[0], "latency"]), |interval| {
+                interval.tallies.of(OpClass::Transaction).counts.ops *= times;
+            });
+            TrialRecord { point: point(&[("buffer_pool", share)]), ..trial }
+        };
+        let said = joined(&databases::memory(&with(vec![
+            pool("20%", 1),
+            pool("50%", 2),
+            pool("100%", 4),
+        ])));
+        assert!(said.contains("for 100 % of the data gives 4.00x the transactions"), "{said}");
+        assert!(said.contains("(n = 1, "), "{said}");
+
+        let mut stalled = as_class(&flash, OpClass::Read, OpClass::Write);
+        let whole = stalled.result.recording.intervals.last().unwrap().end.as_secs_f64();
+        stalled.result.totals.insert("stall_time".into(), whole / 4.0);
+        let said = joined(&databases::stalls(&with(vec![stalled])));
+        assert!(said.contains(" stalls writes 25 % of the time on 980 Pro "), "{said}");
+
+        let mut fallen = named(&query, ["mysql", DRIVES[0], "latency"]);
+        let at = |second: u64| {
+            let (start, end) = (Nanos::from_secs(second), Nanos::from_secs(second + 1));
+            let mut interval = Interval::empty(Phase::Measure, start, end);
+            let tally = interval.tallies.of(OpClass::Transaction);
+            tally.counts.ops = if second < 40 { 1000 } else { 500 } + second % 3;
+            interval
+        };
+        fallen.result.recording.intervals = (0..100).map(at).collect();
+        let said = joined(&databases::performance_drops(&with(vec![fallen])));
+        assert!(said.contains(" at 40 s: no counter shows why."), "{said}");
+        assert!(said.contains("changes by -50 % ("), "{said}");
+    }
+}

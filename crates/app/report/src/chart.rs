@@ -90,20 +90,8 @@ impl Chart {
 
 /// Vendor and family names that precede a drive's model.
 const MAKERS: [&str; 14] = [
-    "Intel ",
-    "Optane ",
-    "SSD ",
-    "DC ",
-    "Samsung ",
-    "Solidigm ",
-    "Micron ",
-    "Kioxia ",
-    "Crucial ",
-    "WD ",
-    "SK hynix ",
-    "Amazon EBS ",
-    "Google Cloud ",
-    "Azure ",
+    "Intel ", "Optane ", "SSD ", "DC ", "Samsung ", "Solidigm ", "Micron ", "Kioxia ", "Crucial ",
+    "WD ", "SK hynix ", "Amazon EBS ", "Google Cloud ", "Azure ",
 ];
 
 /// The model of a drive or volume, without vendor, capacity and bracketed parts: `P4800X`, `990 Pro`, `gp3

@@ -254,28 +254,20 @@ fn second_line(decision: &Decision<'_>) -> String {
 mod tests {
     use super::*;
     use crate::finding::times;
+    use crate::stored::{self, DRIVES, at_depth_1, named};
     use analysis::decision::decisions;
     use archive::TrialRecord;
     use stats::estimate::over_values;
 
     /// Two LMDB jobs on two drives with opposite results, derived from a stored run.
     fn two_jobs() -> Run {
-        let place = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/runs/v1");
-        let mut run = Run::read(std::path::Path::new(place), engines::list()).unwrap();
-        let drives = ["intel-p4800x", "samsung-980-pro"];
-        let reads = |one: &&TrialRecord| {
-            let share = one.point.get("read_share").is_some_and(|share| share == "100%");
-            one.experiment == "latency" && share && drives.contains(&one.stack.as_str())
-        };
-        let reads: Vec<TrialRecord> = run.trials.iter().filter(reads).cloned().collect();
+        let mut run = stored::run();
+        let reads = at_depth_1(&run, "100%");
         let job = |name: &str, of: [&TrialRecord; 2]| -> Vec<TrialRecord> {
-            let on = |(one, stack): (&TrialRecord, &str)| TrialRecord {
-                engine: "lmdb".into(),
-                experiment: name.into(),
-                stack: stack.into(),
-                ..one.clone()
-            };
-            of.into_iter().zip(drives).map(on).collect()
+            of.into_iter()
+                .zip(DRIVES)
+                .map(|(one, stack)| named(one, ["lmdb", stack, name]))
+                .collect()
         };
         run.trials = job("there", [&reads[0], &reads[1]]);
         run.trials.extend(job("back", [&reads[1], &reads[0]]));
@@ -290,7 +282,7 @@ mod tests {
         assert_eq!(all.len(), 2);
         let said = across(&run, &all).expect("both jobs ran on both drives").to_string();
         let (least, most) = (said.find("back").unwrap(), said.find("there").unwrap());
-        assert!(said.contains(" delivers from "), "{said}");
+        assert!(said.contains(" delivers "), "{said}");
         let ratio = ratio_of(all[0].best_other().unwrap());
         let (lower, upper) = (ratio.min(1.0 / ratio), ratio.max(1.0 / ratio));
         assert!(lower < 0.8, "the drives differ: {lower}");
@@ -348,5 +340,30 @@ mod tests {
         assert_eq!(order(&[0.6, 1.02, 1.7]), Order::Inconclusive, "its value alone is near 1");
         assert!(matches!(order(&[2.0]), Order::Faster(_)), "one run has no interval to go by");
         assert_eq!(order(&[1.02]), Order::Same);
+        assert!(matches!(order(&[1.07]), Order::Faster(_)), "more than 5 %");
+    }
+
+    /// One run with errors on a busy host proves no difference; the bracket says how many runs there were.
+    #[test]
+    fn a_result_with_two_grave_warnings_is_open() {
+        let mut run = two_jobs();
+        run.trials.truncate(2);
+        for trial in &mut run.trials {
+            trial.source = Source::Measured;
+        }
+        let found = |run: &Run| {
+            let all = decisions(run);
+            compared(&all[0], all[0].here(), all[0].best_other().expect("another"))
+        };
+        let is_open =
+            |one: &Finding| matches!(one, Finding::Compared { order: Order::Inconclusive, .. });
+        assert!(!is_open(&found(&run)) && found(&run).to_string().ends_with(" (n = 1)."));
+        let recording = &mut run.trials[0].result.recording;
+        for interval in &mut recording.intervals {
+            interval.tallies.of(workload::OpClass::Read).counts.errors = 1;
+        }
+        assert!(!is_open(&found(&run)), "one warning");
+        run.trials[0].result.limits = vec![stats::Limit::Others { others: 0.5 }];
+        assert!(is_open(&found(&run)), "{}", found(&run));
     }
 }

@@ -141,7 +141,7 @@ fn spoiled(group: &Group<'_>) -> bool {
 /// The share of the local rate that each test keeps over a fabric, by drive.
 pub(crate) fn fabrics(run: &Run) -> Vec<Finding> {
     let all = groups(run);
-    let mut found = Vec::new();
+    let (mut found, mut lowest) = (Vec::new(), Vec::<&str>::new());
     for far in &run.header.stacks {
         let Some((drive, _)) = carried(far) else { continue };
         let local = run.header.stacks.iter().find(|stack| {
@@ -182,10 +182,17 @@ pub(crate) fn fabrics(run: &Run) -> Vec<Finding> {
                 let source = format!("{}, {}", runs_each(run), least.first.source);
                 let note = if left_out > 0 { format!("{source}; {unreliable}") } else { source };
                 let (high, _) = kept[kept.len() - 1];
-                let least = experiment_title(least).to_owned();
-                Finding::Fabric { storage, kept: [*low, high], least, note }
+                let least = experiment_title(least);
+                if *low < high && !lowest.contains(&least) {
+                    lowest.push(least);
+                }
+                Finding::Fabric { storage, kept: [*low, high], note }
             }
         });
+    }
+    if !lowest.is_empty() {
+        let quoted: Vec<_> = lowest.iter().map(|one| format!("\u{201c}{one}\u{201d}")).collect();
+        found.push(Finding::Text(format!("Lowest for {}.", quoted.join(" and "))));
     }
     found
 }
@@ -251,25 +258,13 @@ pub(crate) fn performance_drops(run: &Run) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stored::{self, at_depth_1, named};
 
     /// Lookups on two drives of a stored run, relabelled as those of two engines.
     fn stored() -> (Run, [TrialRecord; 2]) {
-        let place = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/runs/v1");
-        let run = Run::read(std::path::Path::new(place), engines::list()).unwrap();
-        let of = |stack: &str| {
-            let reads = |one: &&TrialRecord| {
-                let share = one.point.get("read_share").is_some_and(|share| share == "100%");
-                one.experiment == "latency" && share && one.stack == stack
-            };
-            run.trials.iter().find(reads).unwrap().clone()
-        };
-        let both = ["intel-p4800x", "samsung-980-pro"].map(of);
+        let run = stored::run();
+        let both = at_depth_1(&run, "100%");
         (run, both)
-    }
-
-    fn named(trial: &TrialRecord, engine: &str, stack: &str, experiment: &str) -> TrialRecord {
-        let (engine, stack, experiment) = (engine.into(), stack.into(), experiment.into());
-        TrialRecord { engine, stack, experiment, ..trial.clone() }
     }
 
     /// A study of two engines must compare the engines on each drive.
@@ -277,10 +272,10 @@ mod tests {
     fn engines_are_compared_on_each_drive() {
         let (mut run, [fast, slow]) = stored();
         run.trials = vec![
-            named(&fast, "lmdb", "intel-p4800x", "a"),
-            named(&slow, "rocksdb", "intel-p4800x", "b"),
-            named(&slow, "lmdb", "samsung-980-pro", "a"),
-            named(&slow, "rocksdb", "samsung-980-pro", "b"),
+            named(&fast, ["lmdb", "intel-p4800x", "a"]),
+            named(&slow, ["rocksdb", "intel-p4800x", "b"]),
+            named(&slow, ["lmdb", "samsung-980-pro", "a"]),
+            named(&slow, ["rocksdb", "samsung-980-pro", "b"]),
         ];
         let ratios = |run: &Run| -> Vec<f64> {
             let of = |one: &Finding| match one {
@@ -305,10 +300,10 @@ mod tests {
         let far = run.header.stacks.iter_mut().find(|one| one.name == "samsung-980-pro").unwrap();
         far.device = "model:p4800x-over-nvmeof-rdma".into();
         run.trials = vec![
-            named(&fast, "rocksdb", "intel-p4800x", "one"),
-            named(&slow, "rocksdb", "samsung-980-pro", "one"),
-            named(&slow, "rocksdb", "intel-p4800x", "two"),
-            named(&fast, "rocksdb", "samsung-980-pro", "two"),
+            named(&fast, ["rocksdb", "intel-p4800x", "one"]),
+            named(&slow, ["rocksdb", "samsung-980-pro", "one"]),
+            named(&slow, ["rocksdb", "intel-p4800x", "two"]),
+            named(&fast, ["rocksdb", "samsung-980-pro", "two"]),
         ];
         let said = |run: &Run| fabrics(run).iter().map(Finding::to_string).collect::<String>();
         assert!(said(&run).contains(" to ") && !said(&run).contains("not reliable"));

@@ -21,6 +21,8 @@ mod parts_view;
 mod pivot;
 mod scaling_view;
 mod sql_charts;
+#[cfg(test)]
+mod stored;
 mod strip_view;
 mod svg;
 mod sweeps;
