@@ -19,18 +19,8 @@ fn floor(manifest: &Path) -> Option<(u8, &'static str)> {
 
 /// Crates that the model layer must not use: they access the host.
 const IMPURE: &[&str] = &[
-    "libc",
-    "rustix",
-    "io-uring",
-    "heed",
-    "rusqlite",
-    "procfs",
-    "signal-hook",
-    "indicatif",
-    "clap",
-    "tempfile",
-    "jiff",
-    "serde_json",
+    "libc", "rustix", "io-uring", "heed", "rusqlite", "procfs", "signal-hook", "indicatif", "clap",
+    "tempfile", "jiff", "serde_json",
 ];
 
 #[test]
@@ -135,16 +125,8 @@ fn the_model_floor_is_pure() {
             faults.push(format!("{name}: no forbid(unsafe_code)"));
         }
         for word in [
-            "std::fs",
-            "std::env",
-            "std::net",
-            "std::process",
-            "std::thread",
-            "Instant::",
-            "time::Instant",
-            "std::os",
-            "SystemTime",
-            "rand::rng(",
+            "std::fs", "std::env", "std::net", "std::process", "std::thread", "Instant::",
+            "time::Instant", "std::os", "SystemTime", "rand::rng(",
         ] {
             if code(&text).contains(word) {
                 faults.push(format!("{name}: uses {word}"));
@@ -167,11 +149,7 @@ fn the_app_layer_writes_files_in_one_module() {
             continue;
         }
         for word in [
-            "File::create",
-            "OpenOptions",
-            "fs::write",
-            "fs::copy",
-            "File::options",
+            "File::create", "OpenOptions", "fs::write", "fs::copy", "File::options",
             "NamedTempFile",
         ] {
             if code(&text).replace("OutputFile::", "").contains(word) {

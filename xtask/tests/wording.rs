@@ -93,15 +93,7 @@ fn root() -> PathBuf {
 
 /// Folders with such files, besides the documents at the root.
 const FOLDERS: [&str; 10] = [
-    ".ci",
-    "crates",
-    "devices",
-    "docs",
-    "fuzz/src",
-    "published",
-    "python",
-    "scripts",
-    "studies",
+    ".ci", "crates", "devices", "docs", "fuzz/src", "published", "python", "scripts", "studies",
     "xtask",
 ];
 

@@ -333,13 +333,8 @@ const TOTALS: [(&str, &str); 4] =
 
 /// Times of single operations reported by a database, in seconds.
 const OP_TIMES: [&str; 7] = [
-    "get_time",
-    "get_block_read_time",
-    "put_time",
-    "put_log_time",
-    "put_memtable_time",
-    "put_stall_time",
-    "put_wait_time",
+    "get_time", "get_block_read_time", "put_time", "put_log_time", "put_memtable_time",
+    "put_stall_time", "put_wait_time",
 ];
 
 fn total_figures(group: &Group<'_>, out: &mut Vec<Figure>) {

@@ -45,18 +45,12 @@ fn damaged(reason: &dyn std::fmt::Display) -> ArchiveError {
 }
 
 /// A trial's record in one line of a journal.
-///
-/// # Errors
-/// When its histograms cannot be written.
 pub(crate) fn to_line(trial: &TrialRecord) -> Result<String, ArchiveError> {
     let message = TrialMessage::new(trial)?;
     Ok(serde_json::to_string(&message).expect("invariant: plain data is JSON"))
 }
 
 /// The record that [`to_line`] wrote.
-///
-/// # Errors
-/// [`ArchiveError::Damaged`] when it is not one.
 pub(crate) fn from_line(line: &str) -> Result<TrialRecord, ArchiveError> {
     if values(line.as_bytes()) > SizeLimit::TRIAL.values {
         return Err(damaged(&"it has more values than any trial"));

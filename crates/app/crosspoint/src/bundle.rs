@@ -84,9 +84,6 @@ impl Content {
 }
 
 /// Writes the bundle of `run` to `output`, `-` for stdout.
-///
-/// # Errors
-/// The run cannot be read, or the file cannot be written.
 pub fn make(run: &Path, output: Option<&Path>, force: bool) -> Result<ExitCode, Failure> {
     let default = run.canonicalize().ok();
     let default = default.as_deref().and_then(Path::file_name).unwrap_or_default();
@@ -205,9 +202,6 @@ fn write_packed(members: &[Member], out: impl Write) -> io::Result<()> {
 }
 
 /// Unpacks a bundle, compares every sum, and regenerates report and figures.
-///
-/// # Errors
-/// If the file is not a bundle.
 pub fn check(bundle: &Path) -> Result<ExitCode, Failure> {
     let failed = |error: io::Error| Failure::Input(bundle.display().to_string(), error);
     if !fs::metadata(bundle).map_err(failed)?.is_file() {

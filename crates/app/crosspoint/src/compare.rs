@@ -13,9 +13,6 @@ use crate::show::Failure;
 use crate::words::plain;
 
 /// Compares.
-///
-/// # Errors
-/// A run cannot be read.
 pub fn run(arguments: &CompareArguments) -> Result<ExitCode, Failure> {
     let read =
         arguments.runs.iter().map(|path| Run::read(path, engines::list()).map_err(Failure::from));

@@ -24,9 +24,6 @@ const LOOK: Duration = Duration::from_millis(50);
 const BEGINS_IN: Duration = Duration::from_secs(20);
 
 /// Starts the run of `arguments`; `text` is its study, unless a run is resumed.
-///
-/// # Errors
-/// If it cannot be started.
 pub fn run(arguments: &RunArguments, text: Option<&StudyText>) -> Result<ExitCode, Failure> {
     let folder = match (&arguments.resume, text) {
         // Canonical, because `.` has no parent component.

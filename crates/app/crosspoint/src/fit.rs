@@ -194,11 +194,7 @@ fn print_flushes(flushed: &[FlushPoint]) {
 /// Prints errors of fitted jobs and, by class, of held-out jobs, next to the device's own repeatability.
 fn print_categories(residuals: &[Residual], own: [ErrorSummary; 2]) {
     out!(
-        "{:<28} {:>5}  {:<24} {:<24}",
-        "off by, on average (worst)",
-        "jobs",
-        "mean latency",
-        "p99"
+        "{:<28} {:>5}  {:<24} {:<24}", "off by, on average (worst)", "jobs", "mean latency", "p99"
     );
     let text = |off: &ErrorSummary| match off.count {
         0 => "-".to_owned(),
@@ -295,14 +291,7 @@ fn points(run: &Run, wanted: fn(u32) -> bool) -> Vec<FitPoint> {
 
 /// Parameters that a job of the fit may set; others must be at their defaults.
 const KNOWN: [&str; 9] = [
-    "arrivals",
-    "block_size",
-    "clients",
-    "dsync",
-    "pattern",
-    "queue_depth",
-    "rate",
-    "read_share",
+    "arrivals", "block_size", "clients", "dsync", "pattern", "queue_depth", "rate", "read_share",
     "sync_every",
 ];
 

@@ -8,9 +8,6 @@ use crate::exit::{self, ExitCode};
 use crate::show::Failure;
 
 /// Serves the runs under `folder` until it is stopped.
-///
-/// # Errors
-/// If the folder is missing or the port is taken.
 pub fn run(folder: &Path, port: u16) -> Result<ExitCode, Failure> {
     if !folder.is_dir() {
         say!(

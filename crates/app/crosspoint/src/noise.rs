@@ -22,9 +22,6 @@ use crate::words::plain;
 const STUDY: &str = "noise";
 
 /// Runs the study in `directory`, prints and stores the result.
-///
-/// # Errors
-/// If it cannot run.
 pub fn run(directory: &Path, json: bool) -> Result<ExitCode, Failure> {
     let found = runner::load_study(STUDY)?;
     let place = std::path::absolute(directory).map_err(StackError::io("find", directory))?;

@@ -20,9 +20,6 @@ const SQL: &[&str] = &["tables", "buffer-pool"];
 const DATABASES: &[&str] = &["records", "workload", "memory", "durability", "option"];
 
 /// The study of a job.
-///
-/// # Errors
-/// An unknown option or fio word, with the allowed ones.
 pub fn study_of(
     engine: &Descriptor,
     target: Option<&str>,

@@ -50,9 +50,6 @@ impl<'a> Output<'a> {
     }
 
     /// Writes a result that is read from somewhere else.
-    ///
-    /// # Errors
-    /// As [`Output::write`].
     pub fn copy_from(&self, mut from: impl Read) -> Result<(), OutputError> {
         if self.is_stdout() {
             output::note(std::io::copy(&mut from, &mut std::io::stdout()).map(drop));
@@ -65,17 +62,11 @@ impl<'a> Output<'a> {
     }
 
     /// Checks early whether the path can be written at all.
-    ///
-    /// # Errors
-    /// As [`Output::write`].
     pub fn check(&self) -> Result<(), OutputError> {
         if self.is_stdout() { Ok(()) } else { OutputFile::check(self.path, self.inputs) }
     }
 
     /// Also refuses an existing file that the result may not replace, before minutes of work.
-    ///
-    /// # Errors
-    /// As [`Output::write`].
     pub fn check_policy(&self) -> Result<(), OutputError> {
         match self.is_stdout() {
             true => Ok(()),

@@ -34,18 +34,12 @@ pub struct Running {
 
 impl Running {
     /// Starts watching for signals.
-    ///
-    /// # Errors
-    /// If there is no directory for its journal.
     pub fn start() -> Result<Self, Failure> {
         let here = host_file::here(&state_directory()?);
         Ok(Self { here, ..Self::start_uncalibrated()? })
     }
 
     /// Like [`Running::start`], without the host's calibration.
-    ///
-    /// # Errors
-    /// As [`Running::start`].
     pub fn start_uncalibrated() -> Result<Self, Failure> {
         let state = state_directory()?;
         let journal = Arc::new(Journal::new(&state, engines::restore));
@@ -70,9 +64,6 @@ impl Running {
     }
 
     /// Runs a study into `out`, with progress; undoes what it created on the host.
-    ///
-    /// # Errors
-    /// What ended it early.
     pub fn execute(
         &self,
         text: &str,

@@ -9,9 +9,6 @@ use crate::exit::{self, ExitCode};
 use crate::show::Failure;
 
 /// Prints the list.
-///
-/// # Errors
-/// A built-in study does not parse; tests exclude that.
 pub fn list(as_json: bool) -> Result<ExitCode, Failure> {
     let mut documents = Vec::new();
     for name in runner::built_in_studies() {

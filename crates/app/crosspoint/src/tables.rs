@@ -15,9 +15,6 @@ use crate::show::Failure;
 use crate::words::plain;
 
 /// Prints or writes the tables of `runs`.
-///
-/// # Errors
-/// The file cannot be written.
 pub fn print(
     runs: &[Run],
     (of, format): (Rows, Option<Format>),

@@ -32,9 +32,6 @@ enum Ended {
 }
 
 /// Watches the run in `folder`, or the only one in progress under `runs`.
-///
-/// # Errors
-/// If the run does not answer, or the terminal cannot be drawn on.
 pub fn run(folder: Option<&Path>) -> Result<ExitCode, Failure> {
     let folder = match folder {
         Some(folder) if !folder.is_dir() => {
@@ -68,9 +65,6 @@ fn going_on(parent: &Path) -> Vec<PathBuf> {
 }
 
 /// Watches a run that was started a moment ago.
-///
-/// # Errors
-/// As [`run`].
 pub fn started(folder: &Path) -> Result<ExitCode, Failure> {
     follow_run(folder, BEGINS_IN)
 }

@@ -119,9 +119,6 @@ fn failed(error: impl std::fmt::Display) -> RunnerError {
 }
 
 /// Mean time of a waking between two threads of a simulated host.
-///
-/// # Errors
-/// As [`fit_scheduler`].
 fn simulated(
     waking: Waking,
     (cores, costs): (usize, SchedulerCosts),

@@ -42,9 +42,6 @@ pub(crate) trait Executor {
     }
 
     /// Checks that a run with the stacks `begun` in its header can be resumed.
-    ///
-    /// # Errors
-    /// If remaining trials would differ from finished ones.
     fn check_resume(&self, _study: &Study, _begun: &[StackRecord]) -> Result<(), RunnerError> {
         Ok(())
     }

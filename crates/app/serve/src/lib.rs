@@ -264,14 +264,8 @@ mod tests {
         let (port, token) = open(&runs);
         let cookie = format!("Cookie: crosspoint-{port}={token}\r\n");
         for path in [
-            "/run/..",
-            "/run/%2e%2e",
-            "/run/../run.json",
-            "/run/%2Fetc",
-            "/live/...json",
-            "/run/",
-            "/x",
-            "/run/%zz",
+            "/run/..", "/run/%2e%2e", "/run/../run.json", "/run/%2Fetc", "/live/...json", "/run/",
+            "/x", "/run/%zz",
         ] {
             let answer = get(port, path, &cookie);
             assert!(answer.starts_with("HTTP/1.1 404"), "{path}: {answer}");

@@ -55,9 +55,6 @@ impl Answer {
 }
 
 /// Reads the request line and headers.
-///
-/// # Errors
-/// They are late, too long or invalid.
 pub(crate) fn read(stream: &mut TcpStream) -> io::Result<HttpRequest> {
     let until = Instant::now() + PATIENCE;
     let mut bytes = Vec::new();
@@ -99,9 +96,6 @@ fn asked(request: &httparse::Request<'_, '_>) -> HttpRequest {
 }
 
 /// Writes the response and closes.
-///
-/// # Errors
-/// If it is not received in time.
 pub(crate) fn write(stream: &mut TcpStream, answer: &Answer, with_body: bool) -> io::Result<()> {
     let reason = match answer.status {
         200 => "OK",

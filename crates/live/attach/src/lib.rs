@@ -62,25 +62,25 @@ const BATCHES: usize = 8;
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
 
 /// The transports, fastest first: `auto` takes the first available one.
-static TRANSPORTS: &[&dyn Transport] = &[&fuse::FuseRings, &fuse::FuseClassic];
+static TRANSPORTS: &[Transport] = &[fuse::RINGS, fuse::CLASSIC];
 
 /// Names of the transports.
 pub fn transports() -> impl Iterator<Item = &'static str> {
-    TRANSPORTS.iter().map(|one| one.word())
+    TRANSPORTS.iter().map(|one| one.word)
 }
 
 /// The transports named `wanted`; all without a name.
-fn candidates(wanted: Option<&str>) -> impl Iterator<Item = &'static dyn Transport> {
+fn candidates(wanted: Option<&str>) -> impl Iterator<Item = &'static Transport> {
     let wanted = wanted.map(str::to_owned);
-    let is = move |one: &&dyn Transport| wanted.as_deref().is_none_or(|word| word == one.word());
-    TRANSPORTS.iter().copied().filter(is)
+    let is = move |one: &&Transport| wanted.as_deref().is_none_or(|word| word == one.word);
+    TRANSPORTS.iter().filter(is)
 }
 
 /// Opens the first of the [`candidates`] that is available.
 fn first_that_opens<T>(
     wanted: Option<&str>,
-    open: impl Fn(&dyn Transport) -> Result<T, AttachError>,
-) -> Result<(T, &'static dyn Transport), AttachError> {
+    open: impl Fn(&Transport) -> Result<T, AttachError>,
+) -> Result<(T, &'static Transport), AttachError> {
     let mut missing = Missing::new("no such transport", "crosspoint attach --help");
     for transport in candidates(wanted) {
         match open(transport) {
@@ -99,8 +99,8 @@ fn first_that_opens<T>(
 pub fn available() -> Result<&'static str, Missing> {
     let mut missing = Missing::new("no transport is available", "crosspoint doctor");
     for one in TRANSPORTS {
-        match one.available() {
-            Ok(()) => return Ok(one.about()),
+        match (one.available)() {
+            Ok(()) => return Ok(one.about),
             Err(error) => missing = error,
         }
     }
@@ -110,7 +110,7 @@ pub fn available() -> Result<&'static str, Missing> {
 /// Whether attaching with `wanted` changes a setting of the host temporarily.
 #[must_use]
 pub fn changes_host(wanted: Option<&str>) -> bool {
-    candidates(wanted).any(Transport::changes_host)
+    candidates(wanted).any(|one| (one.changes_host)())
 }
 
 /// An attached device; served until it is unmounted, or [`Attached::ended`].
@@ -140,12 +140,12 @@ impl Attached {
     ) -> Result<Self, AttachError> {
         let takes = read_time(device.clone());
         let disk = Arc::new(ServedDisk::new(store, device, pace));
-        let open = |one: &dyn Transport| {
-            one.available().map_err(AttachError::Missing)?;
-            one.open(place, &disk)
+        let open = |one: &Transport| {
+            (one.available)().map_err(AttachError::Missing)?;
+            (one.open)(place, &disk)
         };
         let (Opened { file, threads }, transport) = first_that_opens(transport, open)?;
-        let (transport, floor) = (transport.word(), Nanos::ZERO);
+        let (transport, floor) = (transport.word, Nanos::ZERO);
         let mut made = Self { file, disk, threads: Vec::new(), pace, takes, floor, transport };
         let mut served = Ok(());
         for thread in threads {
@@ -354,19 +354,19 @@ mod tests {
         let missing = || AttachError::Missing(Missing::new("unavailable", "install it"));
         let words: Vec<&str> = transports().collect();
         let last = words[words.len() - 1];
-        let opened = first_that_opens(None, |one| match one.word() == last {
-            true => Ok(one.word()),
+        let opened = first_that_opens(None, |one| match one.word == last {
+            true => Ok(one.word),
             false => Err(missing()),
         });
-        assert_eq!(opened.map(|(word, one)| (word, one.word())).unwrap(), (last, last));
+        assert_eq!(opened.map(|(word, one)| (word, one.word)).unwrap(), (last, last));
         let failed: Result<((), _), _> = first_that_opens(None, |one| {
-            assert_eq!(one.word(), words[0], "nothing is tried after a failure");
+            assert_eq!(one.word, words[0], "nothing is tried after a failure");
             Err(AttachError::Io("mount", io::Error::other("broken")))
         });
         assert!(matches!(failed, Err(AttachError::Io("mount", _))));
         let none: Result<((), _), _> = first_that_opens(None, |_| Err(missing()));
         assert_eq!(none.err().map(|error| error.to_string()).as_deref(), Some("unavailable"));
-        let chosen = first_that_opens(Some(last), |one| Ok(one.word()));
+        let chosen = first_that_opens(Some(last), |one| Ok(one.word));
         assert_eq!(chosen.unwrap().0, last);
         let unknown = first_that_opens(Some("pigeon"), |_| Ok(()));
         assert!(unknown.is_err(), "a word that is no transport");

@@ -65,27 +65,17 @@ pub(crate) struct Opened {
 }
 
 /// A source of requests from the kernel.
-pub(crate) trait Transport: Sync {
+#[derive(Debug)]
+pub(crate) struct Transport {
     /// Name in options and figures.
-    fn word(&self) -> &'static str;
-
+    pub word: &'static str,
     /// Short description.
-    fn about(&self) -> &'static str;
-
-    /// Checks that it is available.
-    ///
-    /// # Errors
-    /// What is missing.
-    fn available(&self) -> Result<(), Missing>;
-
+    pub about: &'static str,
+    /// Checks that it is available; the error is what is missing.
+    pub available: fn() -> Result<(), Missing>,
     /// Whether opening changes a host setting temporarily, which a kill would leave changed.
-    fn changes_host(&self) -> bool {
-        false
-    }
-
-    /// Exposes `disk`, at the empty directory `place` if it is a file, and starts serving it.
-    ///
-    /// # Errors
-    /// [`AttachError`]; nothing is mounted then.
-    fn open(&self, place: &Path, disk: &Arc<ServedDisk>) -> Result<Opened, AttachError>;
+    pub changes_host: fn() -> bool,
+    /// Exposes a disk, at the empty directory if it is a file, and starts serving it; nothing is mounted
+    /// after an error.
+    pub open: fn(&Path, &Arc<ServedDisk>) -> Result<Opened, AttachError>,
 }

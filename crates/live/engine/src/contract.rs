@@ -40,7 +40,9 @@ pub trait Engine: Sized + Sync {
     }
 
     /// Name and version, for provenance.
-    fn version(&self) -> String;
+    fn version(&self) -> String {
+        Self::probe(None).unwrap_or_default()
+    }
 
     /// Current internal counters for the time series; read about four times per second on a separate thread.
     fn counters(&self) -> Vec<Counter> {

@@ -134,9 +134,6 @@ impl HeldDevice {
     }
 
     /// Checks that the caller has confirmed the loss of all data.
-    ///
-    /// # Errors
-    /// What is missing.
     fn check_confirmed(&self, confirmed: &[String]) -> Result<(), StackError> {
         let (path, device) = (&self.named, self.device()?);
         if !is_stable(path, &device.name) {

@@ -7,23 +7,8 @@ use std::sync::atomic::Ordering::Acquire;
 use libc::timespec;
 
 use crate::files::{flush, transfer};
-use crate::real::{answer, real, set_errno, system_call};
+use crate::real::{answer, calls, real, set_errno, system_call};
 use crate::turn::{Turn, Wait, key_of};
-
-/// The dynamic linker holds its own lock during the call, so the turn must not be given up.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
-    let _turn = Turn::enter();
-    // SAFETY: the caller's arguments.
-    unsafe { real!(dlopen: unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void)(name, flags) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dlclose(library: *mut c_void) -> c_int {
-    let _turn = Turn::enter();
-    // SAFETY: the caller's argument.
-    unsafe { real!(dlclose: unsafe extern "C" fn(*mut c_void) -> c_int)(library) }
-}
 
 /// System calls by number: futexes are simulated, asynchronous I/O is not.
 #[unsafe(no_mangle)]
@@ -111,4 +96,18 @@ unsafe fn futex(
         }
         _ => real(),
     }
+}
+
+calls! {
+    /// The dynamic linker holds its own lock during the call, so the turn must not be given up.
+    dlopen(name: *const c_char, flags: c_int) -> *mut c_void = {
+        let _turn = Turn::enter();
+        // SAFETY: the caller's arguments.
+        unsafe { real!(dlopen: unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void)(name, flags) }
+    };
+    dlclose(library: *mut c_void) -> c_int = {
+        let _turn = Turn::enter();
+        // SAFETY: the caller's argument.
+        unsafe { real!(dlclose: unsafe extern "C" fn(*mut c_void) -> c_int)(library) }
+    };
 }

@@ -6,7 +6,7 @@ use libc::{pid_t, sigset_t};
 use vtime::wire::{Call, child_key};
 
 use crate::maps;
-use crate::real::{answer, errno, kernel, real, set_errno, system_call};
+use crate::real::{answer, calls, errno, kernel, real, set_errno, system_call};
 use crate::turn::{self, Turn, Wait};
 
 /// Defines refused functions: name, parameters, type, and the return value of a failure.
@@ -70,13 +70,6 @@ pub unsafe extern "C" fn fork() -> pid_t {
     child
 }
 
-/// A plain fork, because vfork cannot be wrapped: a function cannot return twice.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn vfork() -> pid_t {
-    // SAFETY: the caller upholds the contract of vfork.
-    unsafe { fork() }
-}
-
 /// Ends the process without the functions that run at its exit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(code: c_int) -> ! {
@@ -114,13 +107,6 @@ kernel! {
         };
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigsuspend(mask: *const sigset_t) -> c_int {
-    // The kernel's mask has 8 bytes. A signal comes from outside.
-    let wait = || system_call(libc::SYS_rt_sigsuspend, [mask as i64, 8, 0, 0, 0, 0]);
-    answer(Turn::enter().map_or_else(wait, |turn| turn.outside(wait))) as c_int
-}
-
 /// Waits for a signal, which comes from outside.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigwait(signals: *const sigset_t, found: *mut c_int) -> c_int {
@@ -147,32 +133,35 @@ pub unsafe extern "C" fn sigwaitinfo(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn waitpid(child: pid_t, status: *mut c_int, options: c_int) -> pid_t {
-    // SAFETY: the caller's arguments.
-    unsafe { wait4(child, status, options, std::ptr::null_mut()) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn wait3(
-    status: *mut c_int,
-    options: c_int,
-    usage: *mut libc::rusage,
-) -> pid_t {
-    // SAFETY: the caller's arguments.
-    unsafe { wait4(-1, status, options, usage) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn wait(status: *mut c_int) -> pid_t {
-    // SAFETY: the caller's argument.
-    unsafe { wait4(-1, status, 0, std::ptr::null_mut()) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sync() {
     if let Some(turn) = Turn::enter() {
         turn.uncovered("sync");
     }
     // SAFETY: it has no arguments.
     unsafe { real!(sync: unsafe extern "C" fn())() }
+}
+
+calls! {
+    /// A plain fork, because vfork cannot be wrapped: a function cannot return twice.
+    vfork() -> pid_t = {
+        // SAFETY: the caller upholds the contract of vfork.
+        unsafe { fork() }
+    };
+    sigsuspend(mask: *const sigset_t) -> c_int = {
+        // The kernel's mask has 8 bytes. A signal comes from outside.
+        let wait = || system_call(libc::SYS_rt_sigsuspend, [mask as i64, 8, 0, 0, 0, 0]);
+        answer(Turn::enter().map_or_else(wait, |turn| turn.outside(wait))) as c_int
+    };
+    waitpid(child: pid_t, status: *mut c_int, options: c_int) -> pid_t = {
+        // SAFETY: the caller's arguments.
+        unsafe { wait4(child, status, options, std::ptr::null_mut()) }
+    };
+    wait3(status: *mut c_int, options: c_int, usage: *mut libc::rusage) -> pid_t = {
+        // SAFETY: the caller's arguments.
+        unsafe { wait4(-1, status, options, usage) }
+    };
+    wait(status: *mut c_int) -> pid_t = {
+        // SAFETY: the caller's argument.
+        unsafe { wait4(-1, status, 0, std::ptr::null_mut()) }
+    };
 }

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_long, c_uint, c_void};
 use libc::{clockid_t, cpu_set_t, pid_t, size_t, time_t, timespec, timeval};
 use vtime::wire::{Call, Totals, TotalsOf};
 
-use crate::real::{answer, kernel, real, system_call};
+use crate::real::{answer, calls, kernel, real, system_call};
 use crate::turn::{Turn, Wait};
 
 fn span(time: u64) -> timespec {
@@ -157,21 +157,6 @@ pub unsafe extern "C" fn clock_nanosleep(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn usleep(time: c_uint) -> c_int {
-    let time = span(u64::from(time) * 1_000);
-    // SAFETY: a local variable.
-    unsafe { nanosleep(&raw const time, std::ptr::null_mut()) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sleep(seconds: c_uint) -> c_uint {
-    let time = span(u64::from(seconds) * 1_000_000_000);
-    // SAFETY: a local variable.
-    unsafe { nanosleep(&raw const time, std::ptr::null_mut()) };
-    0
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sysconf(name: c_int) -> c_long {
     if matches!(name, libc::_SC_NPROCESSORS_ONLN | libc::_SC_NPROCESSORS_CONF)
         && let Some(turn) = Turn::enter()
@@ -180,12 +165,6 @@ pub unsafe extern "C" fn sysconf(name: c_int) -> c_long {
     }
     // SAFETY: the caller's argument.
     unsafe { real!(sysconf: unsafe extern "C" fn(c_int) -> c_long)(name) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn get_nprocs() -> c_int {
-    // SAFETY: a known name.
-    unsafe { sysconf(libc::_SC_NPROCESSORS_ONLN) as c_int }
 }
 
 #[unsafe(no_mangle)]
@@ -206,4 +185,22 @@ pub unsafe extern "C" fn sched_getaffinity(
     let arguments = [i64::from(process), size as i64, set as i64, 0, 0, 0];
     let got = answer(system_call(libc::SYS_sched_getaffinity, arguments));
     got.min(0) as c_int
+}
+
+calls! {
+    usleep(time: c_uint) -> c_int = {
+        let time = span(u64::from(time) * 1_000);
+        // SAFETY: a local variable.
+        unsafe { nanosleep(&raw const time, std::ptr::null_mut()) }
+    };
+    sleep(seconds: c_uint) -> c_uint = {
+        let time = span(u64::from(seconds) * 1_000_000_000);
+        // SAFETY: a local variable.
+        unsafe { nanosleep(&raw const time, std::ptr::null_mut()) };
+        0
+    };
+    get_nprocs() -> c_int = {
+        // SAFETY: a known name.
+        unsafe { sysconf(libc::_SC_NPROCESSORS_ONLN) as c_int }
+    };
 }

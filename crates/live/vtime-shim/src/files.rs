@@ -7,7 +7,7 @@ use vtime::wire::{Call, access};
 
 use crate::descriptors::{self, file_id, file_of, note_duplicate, note_opened, status};
 use crate::maps;
-use crate::real::{answer, kernel, real, same, system_call};
+use crate::real::{answer, calls, kernel, real, same, system_call};
 use crate::sockets;
 use crate::turn::Turn;
 
@@ -58,31 +58,12 @@ opens! {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn creat(path: *const c_char, mode: mode_t) -> c_int {
-    let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
-    // SAFETY: the caller's arguments.
-    unsafe { open_at(libc::AT_FDCWD, path, flags, mode) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(descriptor: c_int) -> c_int {
     descriptors::closed(descriptor);
     sockets::close(descriptor, || {
         // SAFETY: the caller's argument.
         unsafe { real!(close: unsafe extern "C" fn(c_int) -> c_int)(descriptor) }
     })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup(from: c_int) -> c_int {
-    let made = answer(system_call(libc::SYS_dup, [i64::from(from), 0, 0, 0, 0, 0]));
-    note_duplicate(from, made as c_int)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
-    let arguments = [i64::from(from), i64::from(to), 0, 0, 0, 0];
-    note_duplicate(from, answer(system_call(libc::SYS_dup2, arguments)) as c_int)
 }
 
 /// Reads or writes by the system call, and waits for its simulated time. `offset` is `None` for the file's
@@ -182,16 +163,6 @@ pub fn flush(descriptor: c_int, number: i64, metadata: bool) -> c_int {
     0
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fsync(descriptor: c_int) -> c_int {
-    flush(descriptor, libc::SYS_fsync, true)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdatasync(descriptor: c_int) -> c_int {
-    flush(descriptor, libc::SYS_fdatasync, false)
-}
-
 /// The size of a file may have changed.
 fn resized(descriptor: c_int, code: i64) -> i64 {
     let found = file_of(descriptor).and_then(|found| Some((found, Turn::enter_file()?)));
@@ -202,29 +173,6 @@ fn resized(descriptor: c_int, code: i64) -> i64 {
         turn.call(Call::Resize, &[file, found.st_size as u64, 0]);
     }
     code
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ftruncate(descriptor: c_int, size: off_t) -> c_int {
-    let arguments = [i64::from(descriptor), size, 0, 0, 0, 0];
-    resized(descriptor, answer(system_call(libc::SYS_ftruncate, arguments))) as c_int
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fallocate(
-    descriptor: c_int,
-    mode: c_int,
-    offset: off_t,
-    size: off_t,
-) -> c_int {
-    let arguments = [i64::from(descriptor), i64::from(mode), offset, size, 0, 0];
-    resized(descriptor, answer(system_call(libc::SYS_fallocate, arguments))) as c_int
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
-    // SAFETY: the caller's argument.
-    unsafe { unlinkat(libc::AT_FDCWD, path, 0) }
 }
 
 /// A call that removes the file at `path` in `folder`, if there is one.
@@ -244,30 +192,6 @@ fn removes(number: i64, arguments: [i64; 6], [folder, path]: [i64; 2]) -> c_int 
         turn.call(Call::Remove, &[file_id(&found)]);
     }
     code
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn unlinkat(folder: c_int, path: *const c_char, flags: c_int) -> c_int {
-    let file = [i64::from(folder), path as i64];
-    removes(libc::SYS_unlinkat, [file[0], file[1], i64::from(flags), 0, 0, 0], file)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { renameat(libc::AT_FDCWD, from, libc::AT_FDCWD, to) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn renameat(
-    old: c_int,
-    from: *const c_char,
-    new: c_int,
-    to: *const c_char,
-) -> c_int {
-    let replaced = [i64::from(new), to as i64];
-    let arguments = [i64::from(old), from as i64, replaced[0], replaced[1], 0, 0];
-    removes(libc::SYS_renameat2, arguments, replaced)
 }
 
 /// Advice on a file: disables read-ahead, or drops pages. Explicit read-ahead is not simulated.
@@ -324,19 +248,6 @@ same! {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_fallocate(descriptor: c_int, offset: off_t, size: off_t) -> c_int {
-    let arguments = [i64::from(descriptor), 0, offset, size, 0, 0];
-    let code = system_call(libc::SYS_fallocate, arguments);
-    -(resized(descriptor, code) as c_int)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
-    let arguments = [i64::from(from), i64::from(to), i64::from(flags), 0, 0, 0];
-    note_duplicate(from, answer(system_call(libc::SYS_dup3, arguments)) as c_int)
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(descriptor: c_int, command: c_int, argument: c_long) -> c_int {
     // A file of the drive does not wait for this machine's disk.
     let on_drive = command == libc::F_SETFL && file_of(descriptor).is_some();
@@ -355,15 +266,6 @@ pub unsafe extern "C" fn fcntl(descriptor: c_int, command: c_int, argument: c_lo
         }
         _ => code,
     }
-}
-
-/// fclose closes the descriptor inside the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fclose(stream: *mut libc::FILE) -> c_int {
-    // SAFETY: the caller passes a valid stream.
-    descriptors::closed(unsafe { libc::fileno(stream) });
-    // SAFETY: the caller passes a valid stream.
-    unsafe { real!(fclose: unsafe extern "C" fn(*mut libc::FILE) -> c_int)(stream) }
 }
 
 /// Reads and writes with flags are not simulated yet.
@@ -385,4 +287,63 @@ with_flags! {
     preadv64v2 = SYS_preadv2;
     pwritev2 = SYS_pwritev2;
     pwritev64v2 = SYS_pwritev2;
+}
+
+calls! {
+    creat(path: *const c_char, mode: mode_t) -> c_int = {
+        let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+        // SAFETY: the caller's arguments.
+        unsafe { open_at(libc::AT_FDCWD, path, flags, mode) }
+    };
+    dup(from: c_int) -> c_int = {
+        let made = answer(system_call(libc::SYS_dup, [i64::from(from), 0, 0, 0, 0, 0]));
+        note_duplicate(from, made as c_int)
+    };
+    dup2(from: c_int, to: c_int) -> c_int = {
+        let arguments = [i64::from(from), i64::from(to), 0, 0, 0, 0];
+        note_duplicate(from, answer(system_call(libc::SYS_dup2, arguments)) as c_int)
+    };
+    fsync(descriptor: c_int) -> c_int = flush(descriptor, libc::SYS_fsync, true);
+    fdatasync(descriptor: c_int) -> c_int = flush(descriptor, libc::SYS_fdatasync, false);
+    ftruncate(descriptor: c_int, size: off_t) -> c_int = {
+        let arguments = [i64::from(descriptor), size, 0, 0, 0, 0];
+        resized(descriptor, answer(system_call(libc::SYS_ftruncate, arguments))) as c_int
+    };
+    fallocate(descriptor: c_int, mode: c_int, offset: off_t, size: off_t) -> c_int = {
+        let arguments = [i64::from(descriptor), i64::from(mode), offset, size, 0, 0];
+        resized(descriptor, answer(system_call(libc::SYS_fallocate, arguments))) as c_int
+    };
+    unlink(path: *const c_char) -> c_int = {
+        // SAFETY: the caller's argument.
+        unsafe { unlinkat(libc::AT_FDCWD, path, 0) }
+    };
+    unlinkat(folder: c_int, path: *const c_char, flags: c_int) -> c_int = {
+        let file = [i64::from(folder), path as i64];
+        removes(libc::SYS_unlinkat, [file[0], file[1], i64::from(flags), 0, 0, 0], file)
+    };
+    rename(from: *const c_char, to: *const c_char) -> c_int = {
+        // SAFETY: the caller's arguments.
+        unsafe { renameat(libc::AT_FDCWD, from, libc::AT_FDCWD, to) }
+    };
+    renameat(old: c_int, from: *const c_char, new: c_int, to: *const c_char) -> c_int = {
+        let replaced = [i64::from(new), to as i64];
+        let arguments = [i64::from(old), from as i64, replaced[0], replaced[1], 0, 0];
+        removes(libc::SYS_renameat2, arguments, replaced)
+    };
+    posix_fallocate(descriptor: c_int, offset: off_t, size: off_t) -> c_int = {
+        let arguments = [i64::from(descriptor), 0, offset, size, 0, 0];
+        let code = system_call(libc::SYS_fallocate, arguments);
+        -(resized(descriptor, code) as c_int)
+    };
+    dup3(from: c_int, to: c_int, flags: c_int) -> c_int = {
+        let arguments = [i64::from(from), i64::from(to), i64::from(flags), 0, 0, 0];
+        note_duplicate(from, answer(system_call(libc::SYS_dup3, arguments)) as c_int)
+    };
+    /// fclose closes the descriptor inside the C library.
+    fclose(stream: *mut libc::FILE) -> c_int = {
+        // SAFETY: the caller passes a valid stream.
+        descriptors::closed(unsafe { libc::fileno(stream) });
+        // SAFETY: the caller passes a valid stream.
+        unsafe { real!(fclose: unsafe extern "C" fn(*mut libc::FILE) -> c_int)(stream) }
+    };
 }

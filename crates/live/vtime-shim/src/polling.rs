@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_short};
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 use vtime::wire::KEYS;
 
-use crate::real::{answer, kernel, real, system_call};
+use crate::real::{answer, calls, kernel, real, system_call};
 use crate::turn::{Turn, Wait};
 
 const READS: c_short = libc::POLLIN;
@@ -154,29 +154,6 @@ kernel! {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __poll_chk(
-    files: *mut pollfd,
-    count: nfds_t,
-    wait: c_int,
-    _room: size_t,
-) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { poll(files, count, wait) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __ppoll_chk(
-    files: *mut pollfd,
-    count: nfds_t,
-    time: *const timespec,
-    mask: *const sigset_t,
-    _room: size_t,
-) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { ppoll(files, count, time, mask) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn pselect(
     count: c_int,
     read: *mut fd_set,
@@ -199,4 +176,16 @@ pub unsafe extern "C" fn pselect(
     }
     // SAFETY: the caller's arguments.
     unsafe { real!(pselect: Real)(count, read, write, except, time, mask) }
+}
+
+calls! {
+    __poll_chk(files: *mut pollfd, count: nfds_t, wait: c_int, _room: size_t) -> c_int = {
+        // SAFETY: the caller's arguments.
+        unsafe { poll(files, count, wait) }
+    };
+    __ppoll_chk(files: *mut pollfd, count: nfds_t, time: *const timespec,
+        mask: *const sigset_t, _room: size_t) -> c_int = {
+        // SAFETY: the caller's arguments.
+        unsafe { ppoll(files, count, time, mask) }
+    };
 }

@@ -59,6 +59,21 @@ macro_rules! kernel {
 }
 pub(crate) use kernel;
 
+/// Defines exported functions with short bodies.
+macro_rules! calls {
+    ($(
+        $(#[$attribute:meta])*
+        $name:ident($($argument:ident: $type:ty),*) -> $answer:ty = $body:expr;
+    )*) => {$(
+        $(#[$attribute])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $answer {
+            $body
+        }
+    )*};
+}
+pub(crate) use calls;
+
 /// Defines aliases of functions.
 macro_rules! same {
     ($($name:ident = $other:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {$(

@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_short, c_void};
 
 use libc::{iovec, msghdr, pollfd, size_t, sockaddr, socklen_t, ssize_t};
 
-use crate::real::{answer, kernel, system_call};
+use crate::real::{answer, calls, kernel, system_call};
 use crate::streams::{self, status};
 use crate::turn::Turn;
 
@@ -241,42 +241,6 @@ fn sent(arguments: [i64; 6]) -> Option<ssize_t> {
     Some(answer(send_all(&Turn::enter()?, arguments)) as ssize_t)
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn recv(
-    file: c_int,
-    data: *mut c_void,
-    size: size_t,
-    flags: c_int,
-) -> ssize_t {
-    let none = std::ptr::null_mut();
-    // SAFETY: the caller's arguments.
-    unsafe { recvfrom(file, data, size, flags, none, none.cast()) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn send(
-    file: c_int,
-    data: *const c_void,
-    size: size_t,
-    flags: c_int,
-) -> ssize_t {
-    // SAFETY: the caller's arguments.
-    unsafe { sendto(file, data, size, flags, std::ptr::null(), 0) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __recv_chk(
-    file: c_int,
-    data: *mut c_void,
-    size: size_t,
-    room: size_t,
-    flags: c_int,
-) -> ssize_t {
-    assert!(size <= room, "buffer overflow");
-    // SAFETY: the caller's arguments.
-    unsafe { recv(file, data, size, flags) }
-}
-
 /// A connection is accepted.
 fn accepted(file: c_int, call: impl Fn() -> i64) -> Option<c_int> {
     let turn = Turn::enter()?;
@@ -367,4 +331,22 @@ pub fn close(descriptor: c_int, close: impl FnOnce() -> c_int) -> c_int {
         turn.notify(true);
     }
     code
+}
+
+calls! {
+    recv(file: c_int, data: *mut c_void, size: size_t, flags: c_int) -> ssize_t = {
+        let none = std::ptr::null_mut();
+        // SAFETY: the caller's arguments.
+        unsafe { recvfrom(file, data, size, flags, none, none.cast()) }
+    };
+    send(file: c_int, data: *const c_void, size: size_t, flags: c_int) -> ssize_t = {
+        // SAFETY: the caller's arguments.
+        unsafe { sendto(file, data, size, flags, std::ptr::null(), 0) }
+    };
+    __recv_chk(file: c_int, data: *mut c_void, size: size_t, room: size_t,
+        flags: c_int) -> ssize_t = {
+        assert!(size <= room, "buffer overflow");
+        // SAFETY: the caller's arguments.
+        unsafe { recv(file, data, size, flags) }
+    };
 }

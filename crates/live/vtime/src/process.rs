@@ -41,9 +41,6 @@ impl Process {
     }
 
     /// Whether it has ended.
-    ///
-    /// # Errors
-    /// The kernel does not report it.
     pub(crate) fn has_ended(&self) -> Result<bool, VtimeError> {
         let mut asked = [PollFd::new(&self.handle, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };

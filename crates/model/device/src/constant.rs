@@ -37,3 +37,9 @@ impl<T> Constant<T> {
         Self { value, kind: ConstantKind::Measured, source: source.to_owned() }
     }
 }
+
+/// A constant for tests.
+#[cfg(test)]
+pub(crate) fn constant<T>(value: T) -> Constant<T> {
+    Constant::measured(value, "test")
+}

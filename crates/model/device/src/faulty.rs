@@ -186,7 +186,7 @@ impl FaultyDrive {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Constant, ConstantKind, Ram, RamParameters};
+    use crate::Ram;
 
     fn plan(faults: &str) -> FaultPlan {
         FaultPlan::parse(&format!("schema = 1\nseed = 3\n{faults}")).unwrap()
@@ -235,14 +235,7 @@ mod tests {
 
     /// Completion times on a device of 10 us of requests submitted at these times.
     fn ended(faults: &str, submitted: [u64; 3]) -> [Nanos; 3] {
-        let constant =
-            |value| Constant { value, kind: ConstantKind::Assumed, source: String::new() };
-        let parameters = RamParameters {
-            serial_time: constant(Nanos::ZERO),
-            copy_time: constant(Nanos::ZERO),
-            fixed_time: constant(Nanos::from_micros(10)),
-        };
-        let mut device = Faulty::new(Ram::new(&parameters));
+        let mut device = Faulty::new(Ram::taking(Nanos::ZERO, Nanos::from_micros(10)));
         device.begin(&plan(faults), Nanos::ZERO);
         let mut done = Vec::new();
         for (id, at) in (0..).zip(submitted.map(Nanos::from_micros)) {

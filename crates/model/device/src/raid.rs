@@ -474,12 +474,8 @@ impl<D: Device> Device for Raid<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::constant::ConstantKind;
-    use crate::ram::{Ram, RamParameters};
-
-    fn constant<T>(value: T) -> Constant<T> {
-        Constant { value, kind: ConstantKind::Assumed, source: "test".into() }
-    }
+    use crate::constant::constant;
+    use crate::ram::Ram;
 
     /// Members that take 10 us for anything, one after the other.
     fn array(level: u32, members: usize) -> Raid<Ram> {
@@ -487,11 +483,6 @@ mod tests {
     }
 
     fn limited(level: u32, members: usize, each: Nanos, bandwidth: Option<Bytes>) -> Raid<Ram> {
-        let ram = RamParameters {
-            serial_time: constant(Nanos::from_micros(10)),
-            copy_time: constant(Nanos::ZERO),
-            fixed_time: constant(Nanos::ZERO),
-        };
         let parameters = RaidParameters {
             level: constant(level),
             devices: Vec::new(),
@@ -500,7 +491,7 @@ mod tests {
             bandwidth: bandwidth.map(constant),
             xor_time: constant(Nanos::from_micros(1)),
         };
-        Raid::new(&parameters, vec![Ram::new(&ram); members])
+        Raid::new(&parameters, vec![Ram::taking(Nanos::from_micros(10), Nanos::ZERO); members])
     }
 
     fn takes(raid: &mut Raid<Ram>, operation: Operation, offset: u64, length: u32) -> u64 {

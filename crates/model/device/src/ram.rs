@@ -52,6 +52,15 @@ impl Ram {
     }
 }
 
+#[cfg(test)]
+impl Ram {
+    /// A device that serves one request after the other, each in `serial` and `fixed`.
+    pub(crate) fn taking(serial: Nanos, fixed: Nanos) -> Self {
+        let (free, done) = (Nanos::ZERO, Pending::default());
+        Self { serial_time: serial, copy_time: Nanos::ZERO, fixed_time: fixed, free, done }
+    }
+}
+
 impl Device for Ram {
     fn forgets(&self) -> bool {
         true

@@ -4,7 +4,7 @@
 
 /// A pool of numbered slots.
 #[derive(Debug, Clone)]
-pub(crate) struct Slab<T> {
+pub struct Slab<T> {
     places: Vec<T>,
     free: Vec<u32>,
 }
@@ -31,6 +31,7 @@ impl<T: Copy> Slab<T> {
     }
 
     /// The contents of slot `place`.
+    #[must_use]
     pub fn get(&self, place: u32) -> T {
         self.places[place as usize]
     }
@@ -38,6 +39,12 @@ impl<T: Copy> Slab<T> {
     /// Mutable access to a slot.
     pub fn at(&mut self, place: u32) -> &mut T {
         &mut self.places[place as usize]
+    }
+
+    /// Number of slots in use.
+    #[must_use]
+    pub fn in_use(&self) -> usize {
+        self.places.len() - self.free.len()
     }
 
     /// Frees slot `place`; returns its contents.

@@ -202,12 +202,9 @@ impl Device for XPoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::constant::ConstantKind;
+    use crate::constant::constant;
 
     fn device() -> XPoint {
-        fn constant<T>(value: T) -> Constant<T> {
-            Constant { value, kind: ConstantKind::Assumed, source: "test".into() }
-        }
         let parameters = XPointParameters {
             serial_time: constant(Nanos(1_700)),
             serial_time_write: constant(Nanos(1_900)),

@@ -4,7 +4,7 @@
 //! Invariants: time never goes back; at one time clients that asked to be called come first, in the order in
 //! which they asked, then the device.
 
-use device::{Device, Event, EventQueue};
+use device::{Device, Event, EventQueue, Slab};
 use stats::{Recorded, Recorder, Recording, Timeline};
 use units::Nanos;
 use workload::{BlockOp, Client, Issue, Outcome, Step, Workload};
@@ -30,8 +30,7 @@ struct Driver<D, W> {
     wakes: EventQueue<Event>,
     /// `[client]`: when it will next be called, if planned.
     wake_at: Vec<Option<Nanos>>,
-    slots: Vec<InFlight>,
-    free_slots: Vec<u32>,
+    slots: Slab<InFlight>,
     /// `[client]`: one for each thread, as on a real host; its time never goes back.
     recorders: Vec<Recorder>,
 }
@@ -67,8 +66,7 @@ pub fn run_unless<D: Device, W: Workload<Op = BlockOp>>(
         now: Nanos::ZERO,
         wakes: EventQueue::default(),
         wake_at: vec![None; clients.len()],
-        slots: Vec::new(),
-        free_slots: Vec::new(),
+        slots: Slab::default(),
         recorders: clients.iter().map(|client| Recorder::of(client, timeline)).collect(),
         clients,
     };
@@ -94,7 +92,7 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
     /// whether it completed.
     fn drain(&mut self, stop: &dyn Fn() -> bool) -> bool {
         let mut steps = 0u32;
-        while !self.wakes.is_empty() || self.free_slots.len() < self.slots.len() {
+        while !self.wakes.is_empty() || self.slots.in_use() > 0 {
             steps = steps.wrapping_add(1);
             if steps.is_multiple_of(STEPS) && stop() {
                 return false;
@@ -109,7 +107,7 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
                 }
                 _ => {
                     let Some((at, event)) = self.wakes.pop_due(wake) else {
-                        let lost = self.slots.len() - self.free_slots.len();
+                        let lost = self.slots.in_use();
                         panic!("{lost} operations never ended: the target is idle");
                     };
                     self.now = at;
@@ -128,8 +126,7 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
     #[inline]
     fn ended(&mut self, done: Done) {
         let Done { slot, at } = done;
-        let InFlight { client, issue, issued } = self.slots[slot as usize];
-        self.free_slots.push(slot);
+        let InFlight { client, issue, issued } = self.slots.take(slot);
         let of = client as usize;
         let recorder = &mut self.recorders[of];
         while recorder.poll(at).is_some() {}
@@ -146,7 +143,7 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
             let at = self.target.free_at(client).max(self.now);
             match self.clients[client as usize].workload.next(at) {
                 Step::Issue(issue) => {
-                    let slot = self.slot(InFlight { client, issue, issued: at });
+                    let slot = self.slots.put(InFlight { client, issue, issued: at });
                     self.target.submit(self.now, Ticket { client, slot }, issue.op);
                 }
                 Step::WaitUntil(until) => {
@@ -159,21 +156,6 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
                     return;
                 }
                 Step::WaitCompletion | Step::Finished => return,
-            }
-        }
-    }
-
-    /// Allocates a slot for an operation in flight.
-    #[inline]
-    fn slot(&mut self, flight: InFlight) -> u32 {
-        match self.free_slots.pop() {
-            Some(slot) => {
-                self.slots[slot as usize] = flight;
-                slot
-            }
-            None => {
-                self.slots.push(flight);
-                (self.slots.len() - 1) as u32
             }
         }
     }

@@ -52,17 +52,8 @@ impl PageCacheCosts {
     #[must_use]
     pub const fn times(&self) -> [Nanos; 11] {
         [
-            self.read,
-            self.write,
-            self.kib,
-            self.missed,
-            self.dirtied,
-            self.allocated,
-            self.fault,
-            self.fault_missed,
-            self.fault_dirtied,
-            self.fault_allocated,
-            self.written_back,
+            self.read, self.write, self.kib, self.missed, self.dirtied, self.allocated, self.fault,
+            self.fault_missed, self.fault_dirtied, self.fault_allocated, self.written_back,
         ]
     }
 

@@ -65,28 +65,15 @@ impl TrialResult {
 
 /// Counters of a simulated trial for its clients' time by kind, in seconds.
 pub const SIMULATED_TIMES: [&str; 9] = [
-    "simulated_cpu",
-    "simulated_run_queue",
-    "simulated_wake_up",
-    "simulated_lock",
-    "simulated_network",
-    "simulated_read",
-    "simulated_write",
-    "simulated_flush",
-    "simulated_sleep",
+    "simulated_cpu", "simulated_run_queue", "simulated_wake_up", "simulated_lock",
+    "simulated_network", "simulated_read", "simulated_write", "simulated_flush", "simulated_sleep",
 ];
 
 /// The same for the threads of a server that served the clients.
 pub const SIMULATED_SERVER_TIMES: [&str; 9] = [
-    "simulated_server_cpu",
-    "simulated_server_run_queue",
-    "simulated_server_wake_up",
-    "simulated_server_lock",
-    "simulated_server_network",
-    "simulated_server_read",
-    "simulated_server_write",
-    "simulated_server_flush",
-    "simulated_server_sleep",
+    "simulated_server_cpu", "simulated_server_run_queue", "simulated_server_wake_up",
+    "simulated_server_lock", "simulated_server_network", "simulated_server_read",
+    "simulated_server_write", "simulated_server_flush", "simulated_server_sleep",
 ];
 
 /// A bottleneck other than the storage. Shares are between 0 and 1.

@@ -98,11 +98,20 @@ impl<'i> Written<'i> {
                 )),
             };
         }
+        let [key_value, sql] = [KvWorkload::WORDS, SqlWorkload::WORDS];
+        let all_of = |words: &[&str]| {
+            !workloads.is_empty() && workloads.iter().all(|word| words.contains(word))
+        };
+        if all_of(sql) {
+            return Ok(Kind::Sql);
+        }
+        if all_of(key_value) {
+            return Ok(Kind::KeyValue);
+        }
         let known = engines.names();
         if !known.is_empty() && !known.contains(first) {
             return Err(self.unknown_engine(first, &known.join(", ")));
         }
-        let [key_value, sql] = [KvWorkload::WORDS, SqlWorkload::WORDS];
         if workloads.is_empty() {
             let message = format!(
                 "a database needs a `workload`; allowed: {}; of SQL databases: {}",
@@ -110,12 +119,6 @@ impl<'i> Written<'i> {
                 sql.join(", ")
             );
             return Err(self.refuse_at("engine", message));
-        }
-        if workloads.iter().all(|word| sql.contains(word)) {
-            return Ok(Kind::Sql);
-        }
-        if workloads.iter().all(|word| key_value.contains(word)) {
-            return Ok(Kind::KeyValue);
         }
         let has = |kind: Kind| engines.is_known(&EngineName::new(first), kind.operations());
         let mut allowed: Vec<&str> = Vec::new();

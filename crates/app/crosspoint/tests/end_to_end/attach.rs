@@ -7,15 +7,13 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::disks::{attach, file_of, mounted, nothing_left, possible};
-use crate::support::{DiskScratch, Scratch, expect, is_root, skip, stderr, stdout};
+use crate::support::{DiskScratch, Scratch, expect, is_root, needs, skip, stderr, stdout};
 use serde_json::Value;
 
 /// A disk must never lose or mix up data, whatever path requests take.
 #[test]
 fn what_is_written_is_read_back_as_from_any_disk() {
-    if !possible("what_is_written_is_read_back_as_from_any_disk") {
-        return;
-    }
+    let Some(()) = possible("what_is_written_is_read_back_as_from_any_disk") else { return };
     as_from_any_disk("classic");
     let parameter = Path::new("/sys/module/fuse/parameters/enable_uring");
     if !is_root() || !parameter.exists() {
@@ -86,9 +84,7 @@ fn as_from_any_disk(transport: &str) {
     assert_ne!(refused.status.code(), Some(0));
     assert!(stderr(&refused).contains("in use by"), "{}", stderr(&refused));
     drop((file, direct));
-    let output = scratch.run(&format!("detach {shown}"));
-    expect(&output, 0);
-    assert!(stdout(&output).contains("is detached"), "{}", stdout(&output));
+    scratch.prints(&format!("detach {shown}"), 0, &["is detached"]);
     nothing_left(&scratch);
     // A store keeps its data for the next attach and cannot be attached twice at the same time.
     let disk = attach(&scratch, "intel-s3520 --scale 10 --size 16MiB --store kept.img");
@@ -133,12 +129,8 @@ fn side_by_side(path: &Path) {
 #[test]
 fn a_full_store_is_an_error_and_stays_attached() {
     let test = "a_full_store_is_an_error_and_stays_attached";
-    if !possible(test) {
-        return;
-    }
-    if !is_root() {
-        return skip(test, "root, for a small file system");
-    }
+    let Some(()) = possible(test) else { return };
+    let Some(()) = needs(test, &["root, for a small file system"]) else { return };
     let scratch = DiskScratch(Scratch::new());
     let small = scratch.path().join("small");
     std::fs::create_dir(&small).expect("made");
@@ -167,9 +159,7 @@ fn a_full_store_is_an_error_and_stays_attached() {
 /// A client of a disk whose server was killed must get an error, not hang.
 #[test]
 fn a_killed_disk_leaves_errors_and_clean_leaves_nothing() {
-    if !possible("a_killed_disk_leaves_errors_and_clean_leaves_nothing") {
-        return;
-    }
+    let Some(()) = possible("a_killed_disk_leaves_errors_and_clean_leaves_nothing") else { return };
     let scratch = DiskScratch(Scratch::new());
     // Ten thousand times slower: a read takes a second or so.
     let disk = attach(&scratch, "intel-s3520 --size 16MiB --scale 10000");
@@ -203,15 +193,12 @@ fn a_killed_disk_leaves_errors_and_clean_leaves_nothing() {
 /// A run that was killed with an attached disk and a mounted file system must be cleaned in one go.
 #[test]
 fn a_killed_run_with_a_disk_is_cleaned_at_once() {
-    if !possible("a_killed_run_with_a_disk_is_cleaned_at_once") {
+    let Some(()) = possible("a_killed_run_with_a_disk_is_cleaned_at_once") else { return };
+    let Some(()) =
+        needs("a_killed_run_with_a_disk_is_cleaned_at_once", &["root, for a file system on it"])
+    else {
         return;
-    }
-    if !is_root() {
-        return skip(
-            "a_killed_run_with_a_disk_is_cleaned_at_once",
-            "root, for a file system on it",
-        );
-    }
+    };
     let scratch = DiskScratch(Scratch::new());
     let kv = "[experiment.kv]\nengine = \"lmdb\"\nworkload = \"read_random\"\nrecords = 1000\n\
               value_size = \"100B\"\n";
@@ -237,15 +224,12 @@ fn waits_for_fuse() -> bool {
 
 #[test]
 fn disks_come_and_go_and_what_cannot_be_is_refused() {
-    if !possible("disks_come_and_go_and_what_cannot_be_is_refused") {
-        return;
-    }
+    let Some(()) = possible("disks_come_and_go_and_what_cannot_be_is_refused") else { return };
     let scratch = DiskScratch(Scratch::new());
     for _ in 0..10 {
         attach(&scratch, "hdd-7200 --size 16MiB");
         attach(&scratch, "intel-s3520 --scale 10 --size 16MiB");
-        let listed = scratch.run("attach --json");
-        let document: Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+        let document = scratch.json("attach --json");
         assert_eq!(document["disks"].as_array().map(Vec::len), Some(2), "{document}");
         let output = scratch.run("detach --all --json");
         expect(&output, 0);
@@ -294,18 +278,14 @@ interval = "100ms"
 "#;
 
 fn figures(scratch: &Scratch, run: &str) -> Vec<Value> {
-    let output = scratch.run(&format!("figures {run} --json"));
-    expect(&output, 0);
-    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let document = scratch.json(&format!("figures {run} --json"));
     document["figures"].as_array().expect("figures").clone()
 }
 
 /// Figures of an emulated drive must not be presented as those of a real one.
 #[test]
 fn a_study_on_an_attached_model_is_emulated() {
-    if !possible("a_study_on_an_attached_model_is_emulated") {
-        return;
-    }
+    let Some(()) = possible("a_study_on_an_attached_model_is_emulated") else { return };
     let scratch = DiskScratch(Scratch::new());
     let block = format!("{STUDY}[experiment.block]\nread_share = [\"100%\", \"50%\"]\n");
     let study = scratch.path().join("live.toml");
@@ -320,9 +300,11 @@ fn a_study_on_an_attached_model_is_emulated() {
         std::fs::read_to_string(scratch.path().join("runs/live/report.html")).expect("a page");
     assert!(page.contains("emulated"));
     nothing_left(&scratch);
-    if !is_root() {
-        return skip("a_study_on_an_attached_model_is_emulated", "root, for a file system on it");
-    }
+    let Some(()) =
+        needs("a_study_on_an_attached_model_is_emulated", &["root, for a file system on it"])
+    else {
+        return;
+    };
     let kv = "[experiment.kv]\nengine = \"lmdb\"\nworkload = \"read_random\"\nrecords = 1000\n\
               value_size = \"100B\"\n";
     let text = format!("{STUDY}{kv}").replace("FILE_SYSTEM", "file_system = \"ext4\"");
@@ -336,9 +318,7 @@ fn a_study_on_an_attached_model_is_emulated() {
 /// Detaching a disk whose server is stopped must report that, not wait.
 #[test]
 fn a_stopped_disk_says_how_it_goes_on() {
-    if !possible("a_stopped_disk_says_how_it_goes_on") {
-        return;
-    }
+    let Some(()) = possible("a_stopped_disk_says_how_it_goes_on") else { return };
     let scratch = DiskScratch(Scratch::new());
     let disk = attach(&scratch, "intel-s3520 --scale 10 --size 16MiB");
     let process = disk["process"].as_u64().expect("a process").to_string();
@@ -364,9 +344,7 @@ fn a_stopped_disk_says_how_it_goes_on() {
 
 /// The only attached disk.
 fn the_disk(scratch: &Scratch) -> Value {
-    let output = scratch.run("attach --json");
-    expect(&output, 0);
-    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let document = scratch.json("attach --json");
     document["disks"][0].clone()
 }
 
@@ -382,9 +360,7 @@ fn stage(scratch: &Scratch, staging: bool) {
 /// A staged cache must not contain blocks from the table load.
 #[test]
 fn what_is_staged_is_there_and_was_never_asked_for() {
-    if !possible("what_is_staged_is_there_and_was_never_asked_for") {
-        return;
-    }
+    let Some(()) = possible("what_is_staged_is_there_and_was_never_asked_for") else { return };
     let scratch = DiskScratch(Scratch::new());
     let plan = "schema = 1\n[[fault]]\nkind = \"error\"\nof = [\"write\"]\n";
     std::fs::write(scratch.path().join("plan.toml"), plan).expect("a plan");
@@ -428,9 +404,7 @@ fn what_is_staged_is_there_and_was_never_asked_for() {
 /// A study's fault injection must produce exactly those faults, and a note.
 #[test]
 fn a_study_has_its_drive_fail_as_planned() {
-    if !possible("a_study_has_its_drive_fail_as_planned") {
-        return;
-    }
+    let Some(()) = possible("a_study_has_its_drive_fail_as_planned") else { return };
     let scratch = DiskScratch(Scratch::new());
     let study = scratch.path().join("failing.toml");
     let with = |fault: &str| {
@@ -451,9 +425,11 @@ fn a_study_has_its_drive_fail_as_planned() {
     assert_eq!(output.status.code(), Some(6), "{}", stderr(&output));
     assert!(stderr(&output).contains("with planned faults"), "{}", stderr(&output));
     nothing_left(&scratch);
-    if !is_root() {
-        return skip("a_study_has_its_drive_fail_as_planned", "root, for a file system on it");
-    }
+    let Some(()) =
+        needs("a_study_has_its_drive_fail_as_planned", &["root, for a file system on it"])
+    else {
+        return;
+    };
     // Creating the file system and loading tables precede the life of a staged drive.
     let faults = "staged = true\nfile_system = \"ext4\"\n[stack.faults]\n[[stack.faults.fault]]\n\
                   kind = \"read_only\"\n";

@@ -190,16 +190,8 @@ fn malformed_inputs_are_refused_or_run() {
         ("a.conf", fixture(act), &["act", "--device", "model:intel-p4800x", "--duration", "1s"]),
     ];
     let pieces: [&[u8]; 10] = [
-        b"4294967295",
-        b"-1",
-        b"18446744073709551616",
-        b"\"\\u001b[2J\"",
-        b"[[[[",
-        b"\xff\xfe",
-        b"1e999",
-        b"\"\"",
-        b"\n[experiment.block]\n",
-        b"0",
+        b"4294967295", b"-1", b"18446744073709551616", b"\"\\u001b[2J\"", b"[[[[", b"\xff\xfe",
+        b"1e999", b"\"\"", b"\n[experiment.block]\n", b"0",
     ];
     for round in 0..6 * times {
         for (name, text, verb) in &kinds {

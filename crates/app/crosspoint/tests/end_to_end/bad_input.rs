@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::support::{Loop, Scratch, expect, has, is_root, skip, stderr, stdout, study};
+use crate::support::{Loop, Scratch, expect, is_root, needs, skip, stderr, stdout, study};
 
 fn tiny_with(scratch: &Scratch, from: &str, to: &str) -> String {
     let text = std::fs::read_to_string(study("tiny")).expect("the study");
@@ -19,9 +19,7 @@ fn tiny_with(scratch: &Scratch, from: &str, to: &str) -> String {
 fn a_wrong_study_is_underlined_with_what_is_allowed() {
     let cases = [
         (
-            "queue_depth = [1, 4, 16]",
-            "queue_dept = [1]",
-            "unknown field `queue_dept`",
+            "queue_depth = [1, 4, 16]", "queue_dept = [1]", "unknown field `queue_dept`",
             "queue_depth",
         ),
         ("\"4MiB\"", "\"4 apples\"", "the unit `apples`", "KiB"),
@@ -33,11 +31,7 @@ fn a_wrong_study_is_underlined_with_what_is_allowed() {
     for (from, to, message, help) in cases {
         let scratch = Scratch::new();
         let name = tiny_with(&scratch, from, to);
-        let output = scratch.run(&format!("run {name}"));
-        expect(&output, 3);
-        let text = stderr(&output);
-        assert!(text.contains(message) && text.contains(help), "{to}:\n{text}");
-        assert!(text.contains("bad.toml, line"), "no line is named for {to}:\n{text}");
+        scratch.fails(&format!("run {name}"), 3, &[message, help, "bad.toml, line"]);
         assert!(!scratch.path().join("runs").exists(), "nothing half made");
     }
 }
@@ -50,9 +44,7 @@ fn operations_that_do_not_fit_a_modelled_drive_are_refused_before_the_run() {
     let scratch = Scratch::new();
     std::fs::write(scratch.path().join("bad.toml"), text).expect("written");
     for verb in ["plan", "run"] {
-        let output = scratch.run(&format!("{verb} bad.toml"));
-        expect(&output, 3);
-        assert!(stderr(&output).contains("larger than a device of"), "{}", stderr(&output));
+        scratch.fails(&format!("{verb} bad.toml"), 3, &["larger than a device of"]);
     }
 }
 
@@ -81,17 +73,10 @@ fn settings_name_nothing_that_makes_a_server_private() {
 fn a_plan_says_what_this_machine_lacks() {
     let scratch = Scratch::new();
     let name = tiny_with(&scratch, "size = ", "directory = \"/no/such\"\nsize = ");
-    let output = scratch.run(&format!("plan {name}"));
-    expect(&output, 0);
-    let said = stdout(&output);
-    assert!(said.contains("directory /no/such does not exist") && said.contains("mkdir"), "{said}");
-    let output = scratch.run("run quickstart --again failed");
-    expect(&output, 2);
-    assert!(stderr(&output).contains("--resume"), "{}", stderr(&output));
+    scratch.prints(&format!("plan {name}"), 0, &["directory /no/such does not exist", "mkdir"]);
+    scratch.fails("run quickstart --again failed", 2, &["--resume"]);
     std::fs::write(scratch.path().join("there"), b"the user's").expect("written");
-    let output = scratch.run(&format!("run {} --out there", study("tiny")));
-    expect(&output, 2);
-    assert!(stderr(&output).contains("another --out"), "{}", stderr(&output));
+    scratch.fails(&format!("run {} --out there", study("tiny")), 2, &["another --out"]);
 }
 
 /// Users plan a study before they trust it: planning must not execute anything.
@@ -112,22 +97,16 @@ fn a_plan_starts_nothing_that_a_study_names() {
         scratch.path().join("gone.so").display()
     );
     std::fs::write(scratch.path().join("theirs.toml"), text).expect("written");
-    let output = scratch.run("plan theirs.toml");
-    expect(&output, 0);
-    assert!(stdout(&output).contains("gone.so is not a file"), "{}", stdout(&output));
+    scratch.prints("plan theirs.toml", 0, &["gone.so is not a file"]);
     assert!(!ran.exists(), "the plan ran it");
 }
 
 #[test]
 fn names_that_are_nothing_are_told_with_what_there_is() {
     let scratch = Scratch::new();
-    let output = scratch.run("run no-such-study");
-    expect(&output, 2);
-    assert!(stderr(&output).contains("quickstart"));
+    scratch.fails("run no-such-study", 2, &["quickstart"]);
     let name = tiny_with(&scratch, "model:intel-p4800x", "model:no-such-drive");
-    let output = scratch.run(&format!("run {name}"));
-    expect(&output, 3);
-    assert!(stderr(&output).contains("samsung-980-pro"), "{}", stderr(&output));
+    scratch.fails(&format!("run {name}"), 3, &["samsung-980-pro"]);
     expect(&scratch.run("run"), 2);
     expect(&scratch.run("figures no-such-run"), 2);
     expect(&scratch.run("no-such-verb"), 2);
@@ -137,15 +116,17 @@ fn names_that_are_nothing_are_told_with_what_there_is() {
 #[test]
 fn a_path_without_space_is_told_before_anything_is_written() {
     let scratch = Scratch::new();
-    let output = scratch.run(&format!("run {} --set stack.this-disk.size=4096TiB", study("tiny")));
-    expect(&output, 5);
-    let text = stderr(&output);
-    assert!(text.contains("free") && text.contains("stack.NAME.directory"), "{text}");
+    scratch.fails(
+        &format!("run {} --set stack.this-disk.size=4096TiB", study("tiny")),
+        5,
+        &["free", "stack.NAME.directory"],
+    );
     assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
-    let output = scratch
-        .run(&format!("run {} --set stack.this-disk.directory=/no/such/place", study("tiny")));
-    expect(&output, 5);
-    assert!(stderr(&output).contains("/no/such/place"));
+    scratch.fails(
+        &format!("run {} --set stack.this-disk.directory=/no/such/place", study("tiny")),
+        5,
+        &["/no/such/place"],
+    );
 }
 
 /// ramfs is the only file system of every kernel that rejects O_DIRECT.
@@ -249,11 +230,11 @@ fn a_truncated_archive_is_told_and_can_be_measured_again() {
     let whole = std::fs::read(&file).expect("the log");
     std::fs::write(&file, &whole[..whole.len() / 2]).expect("truncated");
     for verb in ["figures run", "report run"] {
-        let output = scratch.run(verb);
-        expect(&output, 7);
-        let text = stderr(&output);
-        assert!(text.contains("0002-mix-samsung-980-pro/latency.hlog is damaged"), "{text}");
-        assert!(text.contains("crosspoint run --resume run"), "{text}");
+        scratch.fails(
+            verb,
+            7,
+            &["0002-mix-samsung-980-pro/latency.hlog is damaged", "crosspoint run --resume run"],
+        );
     }
     assert!(!scratch.path().join("report.html").exists(), "no half report");
     expect(&scratch.run("run --resume run"), 0);
@@ -272,20 +253,15 @@ fn device_study(scratch: &Scratch, device: &str, writes: bool) {
 }
 
 fn refused(scratch: &Scratch, words: &str, reason: &str) {
-    let output = scratch.run(words);
-    expect(&output, 4);
-    let text = stderr(&output);
-    assert!(text.contains("refused") && text.contains(reason) && text.contains("help:"), "{text}");
+    scratch.fails(words, 4, &["refused", reason, "help:"]);
 }
 
 /// Overwriting a disk with data on it is the one mistake that cannot be undone.
 #[test]
 fn the_guard_refuses_every_device_that_is_not_free() {
     let scratch = Scratch::new();
-    let tools = ["losetup", "mkfs.ext4", "mkswap", "sfdisk", "blkid"];
-    if !is_root() || !tools.iter().all(|tool| has(tool)) {
-        return skip("the_guard_refuses", "root, losetup, mkfs.ext4, mkswap, sfdisk, blkid");
-    }
+    let tools = ["root", "losetup", "mkfs.ext4", "mkswap", "sfdisk", "blkid"];
+    let Some(()) = needs("the_guard_refuses", &tools) else { return };
     let Some(disk) = Loop::new(scratch.path(), "backing.img", 64 << 20) else {
         return skip("the_guard_refuses", "a free loop device");
     };
@@ -364,13 +340,9 @@ fn a_study_of_which_nothing_can_run_says_why() {
     let study = "schema = 1\nname = \"none\"\n[[stack]]\nname = \"m\"\ndevice = \"model:intel-p4800x\"\n\
         [[experiment]]\nname = \"e\"\n[experiment.sql]\nrows = 100\ndsn = \"mysql://me@localhost/db\"\n";
     std::fs::write(scratch.path().join("none.toml"), study).expect("written");
-    let output = scratch.run("run none.toml --out run");
-    expect(&output, 3);
-    assert!(stderr(&output).contains("races need attach = true"), "{}", stderr(&output));
+    scratch.fails("run none.toml --out run", 3, &["races need attach = true"]);
     assert!(!scratch.path().join("run").exists(), "no folder is made for nothing");
-    let plan = scratch.run("plan none.toml");
-    expect(&plan, 0);
-    assert!(stdout(&plan).contains("about 0 s"), "{}", stdout(&plan));
+    scratch.prints("plan none.toml", 0, &["about 0 s"]);
 }
 
 /// A trial that ends during its warm-up has failed; it must not end the run like Ctrl-C.
@@ -381,9 +353,7 @@ fn a_trial_that_ends_in_its_warm_up_has_failed_and_the_next_goes_on() {
         [[experiment]]\nname = \"short\"\n[experiment.block]\noperations = 10\n\
         [[experiment]]\nname = \"whole\"\nmeasure = \"50ms\"\ninterval = \"50ms\"\n[experiment.block]\n";
     std::fs::write(scratch.path().join("early.toml"), study).expect("written");
-    let output = scratch.run("run early.toml --out run");
-    expect(&output, 6);
-    assert!(stderr(&output).contains("completed during the warm-up"), "{}", stderr(&output));
+    scratch.fails("run early.toml --out run", 6, &["completed during the warm-up"]);
     let figures = stdout(&scratch.run("figures run --format csv"));
     assert!(
         figures.lines().any(|line| line.contains("whole") && line.contains("iops")),

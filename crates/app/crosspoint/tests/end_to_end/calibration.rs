@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use crate::support::{Scratch, expect, stderr, stdout};
-use serde_json::Value;
 
 /// Deep enough that the thread is the bottleneck.
 const STUDY: &str = r#"
@@ -35,9 +34,7 @@ queue_depth = 128
 "#;
 
 fn rates(scratch: &Scratch, run: &str) -> Vec<f64> {
-    let output = scratch.run(&format!("figures {run} --json"));
-    expect(&output, 0);
-    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let document = scratch.json(&format!("figures {run} --json"));
     let figures = document["figures"].as_array().expect("figures");
     let of = |stack: &str| {
         let found = figures.iter().find(|one| one["stack"] == stack && one["metric"] == "iops");
@@ -55,9 +52,7 @@ fn predictions_are_of_this_host_once_it_was_measured() {
     let before = rates(&scratch, "runs/before");
     assert!((before[0] / before[1] - 1.0).abs() < 1e-9, "{before:?}");
 
-    let output = scratch.run("calibrate --json .");
-    expect(&output, 0);
-    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let document = scratch.json("calibrate --json .");
     let paths = document["calibration"]["path"].as_array().expect("paths");
     assert_eq!(paths.len(), 4);
     for path in paths {
@@ -116,14 +111,10 @@ fn predictions_are_of_this_host_once_it_was_measured() {
     // A calibration of other CPUs is not used, with a note.
     let other = text.replace("host = \"", "host = \"Another, ");
     std::fs::write(&file, other).expect("another host");
-    let output = scratch.run("run thread.toml --out runs/other");
-    expect(&output, 0);
-    assert!(stderr(&output).contains("crosspoint calibrate"), "{}", stderr(&output));
+    scratch.fails("run thread.toml --out runs/other", 0, &["crosspoint calibrate"]);
     assert_eq!(rates(&scratch, "runs/other"), before);
     std::fs::write(&file, "schema = 1\nhost").expect("half a file");
-    let output = scratch.run("run thread.toml --out runs/none");
-    expect(&output, 0);
-    assert!(stderr(&output).contains("calibrate --forget"), "{}", stderr(&output));
+    scratch.fails("run thread.toml --out runs/none", 0, &["calibrate --forget"]);
     assert_eq!(rates(&scratch, "runs/none"), before);
 }
 

@@ -78,14 +78,13 @@ fn a_drive_beside_itself_is_equal() {
     // Metrics that only one of two runs has cannot be compared.
     run(&scratch, &study("aws-gp3", "aws-gp3", "queue_depth = [1, 2]\n"), "more", "");
     run(&scratch, &study("aws-gp3", "aws-gp3", "queue_depth = 1\n"), "less", "--set seed=2");
-    let output = scratch.run("compare more less --metric rate --margin 20%");
-    expect(&output, 10);
-    assert!(stdout(&output).contains("more alone has reads on a"), "{}", stdout(&output));
+    scratch.prints(
+        "compare more less --metric rate --margin 20%",
+        10,
+        &["more alone has reads on a"],
+    );
     // Stacks of one run use the same random draws, so not even chance differs between them.
-    let output = scratch.run("compare one --metric rate");
-    expect(&output, 0);
-    assert!(stdout(&output).contains("within 5 %"), "{}", stdout(&output));
-    assert!(stdout(&output).contains("not model error"), "{}", stdout(&output));
+    scratch.prints("compare one --metric rate", 0, &["within 5 %", "not model error"]);
 }
 
 /// A drive that takes 8 % longer must be detected, with its size within the interval; the reverse must be
@@ -118,10 +117,7 @@ fn a_planted_slowdown_is_found_with_its_size() {
 fn too_few_repetitions_tell_nothing() {
     let scratch = Scratch::new();
     run(&scratch, &study("aws-gp3", "intel-p4800x", ""), "run", "--repeat 2");
-    let output = scratch.run("compare run");
-    expect(&output, 10);
-    let said = stdout(&output);
-    assert!(said.contains("2 of at least 3 repetitions") && said.contains("--repeat 5"), "{said}");
+    scratch.prints("compare run", 10, &["2 of at least 3 repetitions", "--repeat 5"]);
 }
 
 /// Runs with another durability, another stack or nothing in common must be refused, with the difference and
@@ -132,10 +128,7 @@ fn what_is_not_the_same_is_not_compared() {
     let writes = "read_share = \"0%\"\n";
     run(&scratch, &study("aws-gp3", "aws-gp3", writes), "before", "");
     run(&scratch, &study("aws-gp3", "aws-gp3", &format!("{writes}sync_every = 1\n")), "after", "");
-    let output = scratch.run("compare before after");
-    expect(&output, 10);
-    let said = stderr(&output);
-    assert!(said.contains("reads on a: sync_every") && said.contains("different jobs"), "{said}");
+    scratch.fails("compare before after", 10, &["reads on a: sync_every", "different jobs"]);
 
     let cores =
         study("aws-gp3", "aws-gp3", writes).replace("name = \"b\"\n", "name = \"b\"\ncores = 3\n");
@@ -174,15 +167,11 @@ fn what_is_not_the_same_is_not_compared() {
     .expect("JSON");
     let kernel = header["provenance"]["kernel"].as_str().expect("a kernel");
     other("elsewhere", kernel, "Linux 2.6.32");
-    let output = scratch.run("compare before elsewhere");
-    expect(&output, 10);
-    let said = stderr(&output);
-    assert!(said.contains("host kernel") && said.contains("Linux 2.6.32"), "{said}");
+    scratch.fails("compare before elsewhere", 10, &["host kernel", "Linux 2.6.32"]);
     // The option, and its former name.
     for option in ["--allow-mismatch", "--although"] {
-        let output =
-            scratch.run(&format!("compare before elsewhere {option} kernel --metric rate"));
-        expect(&output, 0);
+        let words = format!("compare before elsewhere {option} kernel --metric rate");
+        expect(&scratch.run(&words), 0);
     }
 
     expect(&scratch.run("compare before --stacks a,c"), 2);
@@ -250,19 +239,14 @@ fn a_run_of_another_order_is_not_gone_on_with() {
     };
     fs::rename(trials.join(&first), trials.join(&other)).expect("renamed");
     unsummed(&scratch.path().join("run"), |text| text.to_owned());
-    let output = scratch.run("run --resume run");
-    expect(&output, 2);
-    assert!(stderr(&output).contains("another order"), "{}", stderr(&output));
+    scratch.fails("run --resume run", 2, &["another order"]);
 }
 
 /// A difference of 3 % must be shown next to this machine's noise of 5 %.
 #[test]
 fn this_machine_beside_itself_is_kept_and_shown() {
     let scratch = Scratch::new();
-    let said = scratch.run("doctor --noise .");
-    expect(&said, 0);
-    let said = stdout(&said);
-    assert!(said.contains("interleaved in one run") && said.contains("10 pairs"), "{said}");
+    scratch.prints("doctor --noise .", 0, &["interleaved in one run", "10 pairs"]);
     let kept = fs::read_to_string(scratch.state().join("noise.json")).expect("what was found");
     let kept: Value = serde_json::from_str(&kept).expect("JSON");
     let figures = kept["figures"].as_array().expect("figures");

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Stdio};
 
 use crate::support::{
-    Loop, Scratch, expect, finish, has, is_root, sh, shut_down, skip, start_and_wait, stderr,
+    Loop, Scratch, expect, finish, needs, sh, shut_down, skip, start_and_wait, stderr,
 };
 
 /// A study of one database trial in the scratch directory.
@@ -111,13 +111,7 @@ fn an_update_that_was_acknowledged_and_is_gone_is_told() {
     let file = std::fs::OpenOptions::new().write(true).open(&ledger).expect("the ledger");
     // As if a far later update of record 7 had been acknowledged.
     file.write_all_at(&u64::MAX.to_le_bytes(), 8192 + 7 * 8).expect("written");
-    let output = scratch.run("run --resume run");
-    expect(&output, 7);
-    assert!(
-        stderr(&output).contains("1 records differ from the last acknowledged update"),
-        "{}",
-        stderr(&output)
-    );
+    scratch.fails("run --resume run", 7, &["1 records differ from the last acknowledged update"]);
     assert!(scratch.path().join("run/evidence-0001-e-d/data.mdb").exists(), "the database is kept");
     expect(&scratch.run("clean"), 0);
 }
@@ -169,23 +163,14 @@ fn without_durability_a_kill_may_lose_updates_and_says_how_many() {
     assert!(said.contains("lost (allowed by durability none)"), "{said}");
 }
 
-fn possible(test: &str) -> bool {
-    let tools = ["losetup", "mkfs.ext4", "mount", "unshare"].iter().all(|tool| has(tool));
-    if !is_root() || !tools {
-        skip(test, "root, losetup, mkfs.ext4, mount, unshare");
-        return false;
-    }
-    true
-}
+const TOOLS: [&str; 5] = ["root", "losetup", "mkfs.ext4", "mount", "unshare"];
 
 const LARGE: &str = "records = 30000\nvalue_size = \"4000B\"\n";
 
 /// A full disk, a small map or a small device must give the engine's own error, and leave nothing behind.
 #[test]
 fn what_is_too_small_for_the_data_is_a_failure_in_the_engines_words() {
-    if !possible("too small") {
-        return;
-    }
+    let Some(()) = needs("too small", &TOOLS) else { return };
     let ext4 = "file_system = \"ext4_no_journal\"\nsize = \"64MiB\"\n";
     let raw = "file_system = \"raw\"\nsize = \"64MiB\"\n";
     let small_map = format!("{LARGE}map_size = \"16MiB\"\n");
@@ -201,10 +186,7 @@ fn what_is_too_small_for_the_data_is_a_failure_in_the_engines_words() {
     for (engine, stack, keys, word) in cases {
         let scratch = Scratch::new();
         write_study(&scratch, engine, stack, keys);
-        let output = scratch.run("run db.toml --out run");
-        expect(&output, 6);
-        let said = stderr(&output);
-        assert!(said.contains(word), "{engine} {stack}: {said}");
+        scratch.fails("run db.toml --out run", 6, &[word]);
         assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
         assert!(!mounted_below(scratch.path()));
     }
@@ -219,9 +201,7 @@ fn mounted_below(place: &Path) -> bool {
 /// must survive and report it.
 #[test]
 fn a_disk_that_goes_away_under_an_engine_costs_its_trial_only() {
-    if !possible("a disk that goes away") {
-        return;
-    }
+    let Some(()) = needs("a disk that goes away", &TOOLS) else { return };
     for engine in engines("a disk that goes away") {
         let scratch = Scratch::new();
         let Some(disk) = Loop::new(scratch.path(), "backing.img", 256 << 20) else {
@@ -250,9 +230,7 @@ fn a_disk_that_goes_away_under_an_engine_costs_its_trial_only() {
 /// created.
 #[test]
 fn a_missing_memory_controller_is_said_with_what_helps() {
-    if !possible("no memory controller") {
-        return;
-    }
+    let Some(()) = needs("no memory controller", &TOOLS) else { return };
     let scratch = Scratch::new();
     write_study(
         &scratch,
@@ -279,12 +257,8 @@ fn a_missing_memory_controller_is_said_with_what_helps() {
 /// error.
 #[test]
 fn without_root_a_file_system_of_its_own_is_refused() {
-    if !possible("without root") {
-        return;
-    }
-    if !has("setpriv") {
-        return skip("without root", "setpriv");
-    }
+    let Some(()) = needs("without root", &TOOLS) else { return };
+    let Some(()) = needs("without root", &["setpriv"]) else { return };
     // A directory that every user can reach, with programs that every user can run.
     let place = tempfile::tempdir_in("/var/tmp").expect("a directory");
     for program in [env!("CARGO_BIN_EXE_crosspoint"), env!("CARGO_BIN_EXE_crosspoint-raw")] {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{Loop, Scratch, expect, has, is_root, skip, start_and_wait};
+use crate::support::{Loop, Scratch, expect, has, needs, skip, start_and_wait};
 use serde_json::Value;
 
 /// A study of one database trial on a fresh ext4 of 400 MiB, with memory for a part of it.
@@ -17,15 +17,14 @@ fn write_study(scratch: &Scratch, engine: &str, measure: &str) {
     std::fs::write(scratch.path().join("db.toml"), text).expect("written");
 }
 
-fn possible(test: &str) -> bool {
-    let tools = ["losetup", "mkfs.ext4", "mount"].iter().all(|tool| has(tool));
+fn possible(test: &str) -> Option<()> {
     let memory = std::fs::read_to_string("/proc/self/cgroup")
         .is_ok_and(|text| text.contains(":memory:") || text.starts_with("0::"));
-    if !is_root() || !tools || !memory {
-        skip(test, "root, losetup, mkfs.ext4, mount, a memory controller");
-        return false;
+    if !memory {
+        skip(test, "a memory controller");
+        return None;
     }
-    true
+    needs(test, &["root", "losetup", "mkfs.ext4", "mount"])
 }
 
 /// Mounts and loop devices below `scratch`, and cgroups with `mark`.
@@ -50,9 +49,7 @@ fn left(scratch: &Path, mark: &str) -> Vec<String> {
 const NO_MARK: &str = "none";
 
 fn figure(scratch: &Scratch, metric: &str) -> f64 {
-    let output = scratch.run("figures run --json");
-    expect(&output, 0);
-    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let document = scratch.json("figures run --json");
     let figures = document["figures"].as_array().expect("a list");
     let found = figures.iter().find(|one| one["metric"] == metric && one["point"]["op"] == "load");
     found.and_then(|one| one["value"].as_f64()).unwrap_or_else(|| panic!("no {metric}"))
@@ -62,9 +59,7 @@ fn figure(scratch: &Scratch, metric: &str) -> f64 {
 /// %) and RocksDB's blocks written per record (15.8 with WAL; within 10 % at this small scale).
 #[test]
 fn databases_take_what_their_format_says_on_a_fresh_file_system_under_a_memory_limit() {
-    if !possible("databases") {
-        return;
-    }
+    let Some(()) = possible("databases") else { return };
     for (engine, metric, published, within) in [
         ("lmdb", "db_bytes_per_record", 4130.35, 0.01),
         ("lmdb", "blocks_out_per_record", 8.07, 0.02),
@@ -89,9 +84,7 @@ fn databases_take_what_their_format_says_on_a_fresh_file_system_under_a_memory_l
 /// context switch and eight blocks read; written with system calls, neither.
 #[test]
 fn a_raw_device_is_read_first_when_it_is_written_through_the_map() {
-    if !possible("raw device") {
-        return;
-    }
+    let Some(()) = possible("raw device") else { return };
     let scratch = Scratch::new();
     write_study(&scratch, "lmdb", "300ms");
     let path = scratch.path().join("db.toml");
@@ -111,8 +104,7 @@ fn a_raw_device_is_read_first_when_it_is_written_through_the_map() {
         "{}",
         crate::support::stderr(&output)
     );
-    let output = scratch.run("figures run --json");
-    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let document = scratch.json("figures run --json");
     let of = |metric: &str, map: bool| {
         let figures = document["figures"].as_array().expect("a list").iter();
         let mut found =
@@ -154,8 +146,7 @@ fn every_workload_runs_on_every_engine() {
     );
     std::fs::write(scratch.path().join("db.toml"), text).expect("written");
     expect(&scratch.run("run db.toml --out run"), 0);
-    let output = scratch.run("figures run --json");
-    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let document = scratch.json("figures run --json");
     let figures = document["figures"].as_array().expect("a list");
     let rates = |workload: &str, op: &str| {
         let of = |one: &&Value| {
@@ -185,9 +176,7 @@ fn every_workload_runs_on_every_engine() {
 /// Devices, and file systems other than ext4 on a file.
 #[test]
 fn databases_stand_on_a_device_of_the_users_with_and_without_a_file_system() {
-    if !possible("a device of the user's") {
-        return;
-    }
+    let Some(()) = possible("a device of the user's") else { return };
     for (file_system, tool) in [("xfs", "mkfs.xfs"), ("btrfs", "mkfs.btrfs"), ("raw", "mount")] {
         if !has(tool) {
             skip("a device of the user's", tool);
@@ -225,9 +214,7 @@ fn databases_stand_on_a_device_of_the_users_with_and_without_a_file_system() {
 /// The cost of file systems must be measured on one device: the stacks must alternate on it.
 #[test]
 fn stacks_take_turns_on_one_device() {
-    if !possible("stacks on one device") {
-        return;
-    }
+    let Some(()) = possible("stacks on one device") else { return };
     let scratch = Scratch::new();
     let Some(disk) = Loop::new(scratch.path(), "backing.img", 100 << 20) else {
         return skip("stacks on one device", "a free loop device");
@@ -266,9 +253,7 @@ fn stacks_take_turns_on_one_device() {
 /// `clean` must undo everything that a kill leaves: a mount or a loop device would block the disk.
 #[test]
 fn clean_undoes_the_file_system_and_the_group_of_a_killed_run() {
-    if !possible("killed database") {
-        return;
-    }
+    let Some(()) = possible("killed database") else { return };
     let scratch = Scratch::new();
     write_study(&scratch, "lmdb", "60s");
     let (mut child, _errors) = start_and_wait(&scratch, &["run", "db.toml", "--out", "run"]);

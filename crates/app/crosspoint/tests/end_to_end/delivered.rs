@@ -4,8 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::support::{DiskScratch, Scratch, expect, is_root, skip};
-use serde_json::Value;
+use crate::support::{DiskScratch, Scratch, is_root, skip};
 
 /// A disk that takes 100 ms for every request.
 const SLOW: &str = r#"
@@ -29,9 +28,7 @@ fn what_was_delivered_is_what_clients_saw() {
     }
     let scratch = DiskScratch(Scratch::new());
     std::fs::write(scratch.path().join("slow.toml"), SLOW).expect("written");
-    let output = scratch.run("attach slow.toml --size 16MiB --json");
-    expect(&output, 0);
-    let disk: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let disk = scratch.json("attach slow.toml --size 16MiB --json");
     let path = PathBuf::from(disk["file"].as_str().expect("a file"));
     let (clients, reads) = (8u64, 5u64);
     let client = |number: u64| {
@@ -51,9 +48,7 @@ fn what_was_delivered_is_what_clients_saw() {
         all.into_iter().map(|one| one.join().expect("it ended")).sum()
     });
     let mean = seen / clients as f64;
-    let output = scratch.run("detach --all --json");
-    expect(&output, 0);
-    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let said = scratch.json("detach --all --json");
     let said = &said["disks"][0]["served"]["reads"];
     assert!(said["requests"].as_u64() >= Some(clients * reads), "{said}");
     let delivered = said["delivered_mean_ns"].as_f64().expect("a number");

@@ -11,9 +11,7 @@ use crate::support::{DiskScratch, Scratch, expect, stderr, stdout};
 /// disk is in use.
 #[test]
 fn all_that_is_detached_is_what_nobody_uses() {
-    if !possible("all_that_is_detached_is_what_nobody_uses") {
-        return;
-    }
+    let Some(()) = possible("all_that_is_detached_is_what_nobody_uses") else { return };
     let scratch = DiskScratch(Scratch::new());
     let mut run = Command::new("sleep").arg("600").spawn().expect("something that runs");
     let of_run = attach(&scratch, &format!("aws-gp3 --size 16MiB --owner {}", run.id()));
@@ -26,9 +24,11 @@ fn all_that_is_detached_is_what_nobody_uses() {
     assert!(said.contains(&format!("{} is detached", file_of(&idle).display())), "{said}");
     assert!(said.contains("skipped: 1 of running studies"), "{said}");
     assert!(wrong.contains(&file_of(&used).display().to_string()), "{wrong}");
-    let output = scratch.run(&format!("detach {}", file_of(&of_run).display()));
-    expect(&output, 4);
-    assert!(stderr(&output).contains("which is still running"), "{}", stderr(&output));
+    scratch.fails(
+        &format!("detach {}", file_of(&of_run).display()),
+        4,
+        &["which is still running"],
+    );
     drop(held);
     run.kill().and_then(|()| run.wait()).expect("it ends");
     expect(&scratch.run("detach --all"), 0);
@@ -38,9 +38,7 @@ fn all_that_is_detached_is_what_nobody_uses() {
 /// After a simulated power cut, errors of requests must name the cut as the cause.
 #[test]
 fn a_power_that_is_gone_is_said() {
-    if !possible("a_power_that_is_gone_is_said") {
-        return;
-    }
+    let Some(()) = possible("a_power_that_is_gone_is_said") else { return };
     let scratch = DiskScratch(Scratch::new());
     let plan = "schema = 1\n[[fault]]\nkind = \"power_cut\"\nwrite = 2\n";
     std::fs::write(scratch.path().join("faults.toml"), plan).expect("a plan");
@@ -50,8 +48,6 @@ fn a_power_that_is_gone_is_said() {
         (0..8).any(|at| file.write_at(&[1; 4096], at * 4096).is_err() || file.sync_all().is_err());
     assert!(failed, "the power went");
     drop(file);
-    let output = scratch.run("detach --all");
-    expect(&output, 0);
-    assert!(stdout(&output).contains("power was cut"), "{}", stdout(&output));
+    scratch.prints("detach --all", 0, &["power was cut"]);
     nothing_left(&scratch);
 }

@@ -6,9 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{
-    Loop, Scratch, expect, finish, has, is_root, sh, skip, start_and_wait, stderr,
-};
+use crate::support::{Loop, Scratch, expect, finish, needs, sh, skip, start_and_wait, stderr};
 
 const BY_ID: &str = "/dev/disk/by-id";
 
@@ -35,13 +33,7 @@ impl Drop for Named {
     }
 }
 
-fn possible(test: &str) -> bool {
-    let there = is_root() && ["losetup", "mkfs.ext4", "mount"].iter().all(|tool| has(tool));
-    if !there {
-        skip(test, "root, losetup, mkfs.ext4, mount");
-    }
-    there
-}
+const TOOLS: [&str; 4] = ["root", "losetup", "mkfs.ext4", "mount"];
 
 fn loops(scratch: &Scratch, test: &str, names: [&str; 2], bytes: u64) -> Option<[Loop; 2]> {
     let made = names.map(|name| Loop::new(scratch.path(), name, bytes));
@@ -107,9 +99,7 @@ fn first_bytes(device: &str) -> Vec<u8> {
 #[test]
 fn a_name_that_is_pointed_elsewhere_in_mid_run_destroys_nothing() {
     let test = "a name that is pointed elsewhere";
-    if !possible(test) {
-        return;
-    }
+    let Some(()) = needs(test, &TOOLS) else { return };
     for file_system in ["ext4", "raw"] {
         let scratch = Scratch::new();
         let Some([own, other]) = loops(&scratch, test, ["own.img", "other.img"], 64 << 20) else {
@@ -139,9 +129,7 @@ fn a_name_that_is_pointed_elsewhere_in_mid_run_destroys_nothing() {
 #[test]
 fn a_loop_device_stacked_at_an_offset_is_seen() {
     let test = "a stacked loop device";
-    if !possible(test) {
-        return;
-    }
+    let Some(()) = needs(test, &TOOLS) else { return };
     let scratch = Scratch::new();
     let Some(own) = Loop::new(scratch.path(), "own.img", 64 << 20) else {
         return skip(test, "a free loop device");
@@ -165,9 +153,7 @@ fn a_loop_device_stacked_at_an_offset_is_seen() {
 #[test]
 fn a_file_system_under_another_loop_device_over_the_same_file_is_seen() {
     let test = "two loop devices over a file";
-    if !possible(test) {
-        return;
-    }
+    let Some(()) = needs(test, &TOOLS) else { return };
     let scratch = Scratch::new();
     let Some(own) = Loop::new(scratch.path(), "own.img", 128 << 20) else {
         return skip(test, "a free loop device");
@@ -190,9 +176,7 @@ fn a_file_system_under_another_loop_device_over_the_same_file_is_seen() {
 #[test]
 fn a_device_whose_ends_cannot_be_read_is_not_empty() {
     let test = "a device that cannot be read";
-    if !possible(test) {
-        return;
-    }
+    let Some(()) = needs(test, &TOOLS) else { return };
     for cut in [0u64, 16 << 20] {
         let scratch = Scratch::new();
         let Some(own) = Loop::new(scratch.path(), "own.img", 64 << 20) else {
@@ -203,10 +187,7 @@ fn a_device_whose_ends_cannot_be_read_is_not_empty() {
         file.set_len(cut).expect("cut");
         write_databases(&scratch, Path::new(&own.device), "ext4", 1);
         let words = format!("run db.toml --out run --i-will-lose-data {}", own.backing.display());
-        let output = scratch.run(&words);
-        expect(&output, 4);
-        let said = stderr(&output);
-        assert!(said.contains("cannot tell whether it holds data"), "{cut}: {said}");
+        scratch.fails(&words, 4, &["cannot tell whether it holds data"]);
     }
 }
 
@@ -214,9 +195,7 @@ fn a_device_whose_ends_cannot_be_read_is_not_empty() {
 #[test]
 fn a_kill_of_a_run_on_a_bare_device_leaves_no_lock_beside_it() {
     let test = "a kill on a bare device";
-    if !possible(test) {
-        return;
-    }
+    let Some(()) = needs(test, &TOOLS) else { return };
     let scratch = Scratch::new();
     let Some(own) = Loop::new(scratch.path(), "own.img", 64 << 20) else {
         return skip(test, "a free loop device");

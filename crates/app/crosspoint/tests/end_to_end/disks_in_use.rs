@@ -5,8 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::support::disks::{attach, file_of, nothing_left, possible};
-use crate::support::{DiskScratch, Scratch, expect, has, is_root, sh, skip, stderr, stdout};
-use serde_json::Value;
+use crate::support::{DiskScratch, Scratch, expect, needs, sh, stdout};
 
 /// A mount of a device in its own mount namespace, until dropped.
 struct ElsewhereMounted(Child);
@@ -36,9 +35,7 @@ impl Drop for ElsewhereMounted {
 
 /// A device marked for detaching is detached as soon as its user closes it, even after an error.
 fn stays(scratch: &DiskScratch, file: &Path, device: &str, by: &str) {
-    let output = scratch.run(&format!("detach {}", file.display()));
-    expect(&output, 4);
-    assert!(stderr(&output).contains(by), "{by}: {}", stderr(&output));
+    scratch.fails(&format!("detach {}", file.display()), 4, &[by]);
     let mark = device.replace("/dev/", "/sys/block/") + "/loop/autoclear";
     assert_eq!(fs::read_to_string(mark).expect("it is there").trim(), "0", "{by}");
 }
@@ -47,13 +44,9 @@ fn stays(scratch: &DiskScratch, file: &Path, device: &str, by: &str) {
 #[test]
 fn what_the_kernel_holds_stays_attached() {
     let test = "what_the_kernel_holds_stays_attached";
-    if !possible(test) {
-        return;
-    }
-    let tools = ["losetup", "mkfs.ext4", "mkswap", "swapon", "unshare"];
-    if !is_root() || !tools.iter().all(|tool| has(tool)) {
-        return skip(test, "root, losetup, mkfs.ext4, mkswap, swapon, unshare");
-    }
+    let Some(()) = possible(test) else { return };
+    let tools = ["root", "losetup", "mkfs.ext4", "mkswap", "swapon", "unshare"];
+    let Some(()) = needs(test, &tools) else { return };
     let scratch = DiskScratch(Scratch::new());
     let disk = attach(&scratch, "hdd-7200 --size 64MiB --scale 1 --block");
     let file = file_of(&disk);
@@ -82,9 +75,7 @@ fn what_the_kernel_holds_stays_attached() {
     fs::File::create(&own).expect("a file").set_len(16 << 20).expect("a size");
     // Unless another device has taken the name in the meantime.
     let taken = sh(&format!("losetup {device} {} 2>/dev/null", own.display()));
-    let output = scratch.run(&format!("detach {device}"));
-    expect(&output, 4);
-    assert!(stderr(&output).contains("not attached"), "{}", stderr(&output));
+    scratch.fails(&format!("detach {device}"), 4, &["not attached"]);
     expect(&scratch.run(&format!("detach {}", file.display())), 0);
     if taken {
         assert!(sh(&format!("losetup --detach {device}")), "it is not ours to detach");
@@ -150,9 +141,9 @@ rows = 500
 /// A drive that this machine cannot emulate must fail its own trials only, not the run.
 #[test]
 fn a_drive_that_cannot_be_attached_fails_its_own_trials_alone() {
-    if !possible("a_drive_that_cannot_be_attached_fails_its_own_trials_alone") {
+    let Some(()) = possible("a_drive_that_cannot_be_attached_fails_its_own_trials_alone") else {
         return;
-    }
+    };
     let scratch = DiskScratch(Scratch::new());
     let shown = scratch.run("device show ram-disk --toml");
     let text = stdout(&shown).replace("\"400ns\"", "\"1ns\"").replace("\"100ns\"", "\"0ns\"");
@@ -162,8 +153,7 @@ fn a_drive_that_cannot_be_attached_fails_its_own_trials_alone() {
     fs::write(scratch.path().join("study.toml"), study).expect("written");
     let output = scratch.run("run study.toml --out run");
     expect(&output, 6);
-    let figures = scratch.run("figures run --json");
-    let document: Value = serde_json::from_slice(&figures.stdout).expect("JSON");
+    let document = scratch.json("figures run --json");
     let of = |stack: &str| {
         let figures = document["figures"].as_array().expect("figures");
         figures.iter().any(|figure| figure["stack"] == stack)
@@ -174,21 +164,17 @@ fn a_drive_that_cannot_be_attached_fails_its_own_trials_alone() {
     // If no other trial remains, the run is refused as for a command-line job.
     let alone = format!("{HEAD}{}", reads_of("instant"));
     fs::write(scratch.path().join("alone.toml"), alone).expect("written");
-    let output = scratch.run("run alone.toml --out alone");
-    expect(&output, 4);
-    assert!(stderr(&output).contains("--set stack.instant.scale="), "{}", stderr(&output));
+    scratch.fails("run alone.toml --out alone", 4, &["--set stack.instant.scale="]);
     nothing_left(&scratch);
-    if !is_root() {
-        return skip(
-            "a_drive_that_cannot_be_attached_fails_its_own_trials_alone",
-            "root, for a race",
-        );
-    }
+    let Some(()) =
+        needs("a_drive_that_cannot_be_attached_fails_its_own_trials_alone", &["root, for a race"])
+    else {
+        return;
+    };
     fs::write(scratch.path().join("race.toml"), RACE).expect("written");
     let output = scratch.run("run race.toml --out race");
     expect(&output, 6);
-    let shown = scratch.run("figures race --json");
-    let document: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+    let document = scratch.json("figures race --json");
     let figures = document["figures"].as_array().expect("figures");
     assert!(!figures.is_empty() && figures.iter().all(|figure| figure["stack"] == "slow"));
     nothing_left(&scratch);

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    Loop, Scratch, expect, finish, has, is_root, sh, shut_down, skip, start_and_wait, stderr,
-    stdout,
+    Loop, Scratch, expect, finish, has, is_root, needs, sh, shut_down, skip, start_and_wait,
+    stderr, stdout,
 };
 
 /// A study of one experiment on `device`; `keys` are those of its job table.
@@ -75,9 +75,7 @@ fn reads_past_the_end_of_the_medium_are_failures_with_their_place() {
 fn a_full_medium_is_a_failure() {
     let scratch = Scratch::new();
     let test = "a_full_medium";
-    if !is_root() || !has("losetup") || !has("mount") {
-        return skip(test, "root, losetup, mount");
-    }
+    let Some(()) = needs(test, &["root", "losetup", "mount"]) else { return };
     let small = scratch.path().join("small");
     std::fs::create_dir(&small).expect("a directory");
     if !sh(&format!("mount -t tmpfs -o size=4m none {}", small.display())) {
@@ -217,9 +215,7 @@ fn a_long_trial_that_is_killed_keeps_all_but_its_last_seconds() {
         let mut text = std::fs::read(&journal).expect("the journal");
         text.extend(b"[{\"format\":1,\"num");
         std::fs::write(&journal, text).expect("written");
-        let output = scratch.run("figures run --json");
-        expect(&output, 0);
-        let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let document = scratch.json("figures run --json");
         let figures = document["figures"].as_array().expect("a list");
         let rate = figures.iter().find(|f| f["metric"] == "iops" || f["metric"] == "ops_rate");
         let rate = rate.expect("a rate");

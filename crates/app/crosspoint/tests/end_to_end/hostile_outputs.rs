@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::runs::{finished_run, trial_folders};
-use crate::support::{Loop, Scratch, expect, has, is_root, skip, stderr, study};
+use crate::support::{Loop, Scratch, expect, is_root, needs, skip, stderr, study};
 
 fn make_fifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo").success());
@@ -163,9 +163,7 @@ fn no_command_writes_onto_anything_but_a_regular_file() {
 #[test]
 fn outputs_in_a_directory_of_another_user_are_refused() {
     let test = "directories of other users";
-    if !is_root() {
-        return skip(test, "root");
-    }
+    let Some(()) = needs(test, &["root"]) else { return };
     let scratch = Scratch::new();
     write_inputs(&scratch);
     let at = |name: &str| scratch.path().join(name);
@@ -181,12 +179,7 @@ fn outputs_in_a_directory_of_another_user_are_refused() {
     symlink(at("mine"), at("theirs/link")).expect("a link");
     std::os::unix::fs::lchown(at("theirs/link"), Some(1234), Some(1234)).expect("chown");
     let directories = [
-        "theirs",
-        "open",
-        "theirs/link",
-        "theirs/link/",
-        "theirs/link/new",
-        "theirs/new",
+        "theirs", "open", "theirs/link", "theirs/link/", "theirs/link/new", "theirs/new",
         "theirs/../mine",
     ];
     for directory in directories {
@@ -211,9 +204,7 @@ fn outputs_in_a_directory_of_another_user_are_refused() {
 /// Replacing another user's page must not keep its owner and set-user-id bits.
 #[test]
 fn a_file_of_another_user_is_not_replaced_and_no_bits_are_taken_over() {
-    if !is_root() {
-        return skip("files of other users", "root");
-    }
+    let Some(()) = needs("files of other users", &["root"]) else { return };
     let scratch = Scratch::new();
     finished_run(&scratch);
     let at = |name: &str| scratch.path().join(name);
@@ -273,9 +264,7 @@ fn no_import_replaces_what_another_includes() {
     write("b.toml", "bs=4k\n");
     write("a.fio", "[a]\nrw=read\nsize=1g\ninclude b.toml\n");
     write("b.fio", "[b]\nrw=read\nsize=1g\n");
-    let output = scratch.run("import b.fio a.fio --force");
-    expect(&output, 4);
-    assert!(stderr(&output).contains("it is an input of this command"), "{}", stderr(&output));
+    scratch.fails("import b.fio a.fio --force", 4, &["it is an input of this command"]);
     assert_eq!(fs::read_to_string(scratch.path().join("b.toml")).expect("it"), "bs=4k\n");
 }
 
@@ -325,9 +314,7 @@ fn a_report_that_was_edited_is_kept_when_its_run_is_resumed() {
     let page = scratch.path().join("run/report.html");
     let edited = fs::read_to_string(&page).expect("a page").replace("</html>", "<p>mine</html>");
     fs::write(&page, &edited).expect("written");
-    let output = scratch.run("run --resume run --progress none");
-    expect(&output, 0);
-    assert!(stderr(&output).contains("report-1.html"), "{}", stderr(&output));
+    scratch.fails("run --resume run --progress none", 0, &["report-1.html"]);
     let kept = fs::read_to_string(scratch.path().join("run/report-1.html")).expect("kept");
     assert_eq!(kept, edited);
     assert!(!fs::read_to_string(&page).expect("a page").contains("<p>mine"));
@@ -362,13 +349,7 @@ fn an_include_shows_no_line_of_the_file() {
     write("job.fio", "[a]\nrw=read\nsize=1g\ninclude secret\n");
     // Secrets in known fio options, in misspelled ones, and in values that only the study's check rejects.
     for secret in [
-        "root:$6$hash:1",
-        "hash",
-        "[hash]",
-        "fsync=hash",
-        "numjobs=9999",
-        "${hash}",
-        "include hash",
+        "root:$6$hash:1", "hash", "[hash]", "fsync=hash", "numjobs=9999", "${hash}", "include hash",
     ] {
         write("secret", &format!("{secret}\n"));
         let output = scratch.run("import job.fio");
@@ -409,9 +390,7 @@ fn a_drive_server_without_a_drive_ends() {
 #[test]
 fn power_cuts_that_are_killed_during_a_mount_end() {
     let test = "power-cuts killed during a mount";
-    if !is_root() || !has("losetup") || !has("mkfs.ext4") || !Path::new("/dev/fuse").exists() {
-        return skip(test, "root, losetup, mkfs.ext4, /dev/fuse");
-    }
+    let Some(()) = needs(test, &["root", "losetup", "mkfs.ext4", "/dev/fuse"]) else { return };
     let scratch = crate::support::DiskScratch(Scratch::new());
     let mut command = scratch.crosspoint();
     command.args(["power-cuts", "lmdb", "--cuts", "50", "--size", "256MiB"]);

@@ -310,9 +310,7 @@ fn a_missing_trial_is_damage_everywhere() {
         "device fit --from run -o fit.toml",
     ];
     for words in commands {
-        let output = scratch.run(words);
-        expect(&output, 7);
-        assert!(stderr(&output).contains("the trial is missing"), "{words}: {}", stderr(&output));
+        scratch.fails(words, 7, &["the trial is missing"]);
     }
     let output = scratch.run("figures run --skip-damaged --format csv");
     expect(&output, 0);
@@ -320,9 +318,7 @@ fn a_missing_trial_is_damage_everywhere() {
     assert!(stdout(&output).lines().count() < rows);
     // A bundle without the trial, with correct checksums.
     pack(&run, &scratch.path().join("forged.tar.gz"));
-    let output = scratch.run("bundle --check forged.tar.gz");
-    expect(&output, 7);
-    assert!(stderr(&output).contains("the trial is missing"), "{}", stderr(&output));
+    scratch.fails("bundle --check forged.tar.gz", 7, &["the trial is missing"]);
     // Resuming runs the missing trial and completes the run; removing it again must be detected again.
     expect(&scratch.run("run --resume run --progress none"), 0);
     assert_eq!(stdout(&scratch.run("figures run --format csv")).lines().count(), rows);
@@ -354,10 +350,11 @@ fn what_could_not_be_read_again_is_not_begun() {
         text.push_str(&format!("[[experiment]]\nname = \"e{number}\"\n[experiment.block]\n"));
     }
     fs::write(scratch.path().join("long.toml"), text).expect("written");
-    let output = scratch.run("run long.toml --out long --progress none");
-    expect(&output, 5);
-    assert!(stderr(&output).contains("larger than the limit"), "{}", stderr(&output));
-    assert!(stderr(&output).contains("help: split the study"), "{}", stderr(&output));
+    scratch.fails(
+        "run long.toml --out long --progress none",
+        5,
+        &["larger than the limit", "help: split the study"],
+    );
     assert!(!scratch.path().join("long").exists());
 }
 
@@ -396,7 +393,5 @@ fn small_documents_that_parse_to_much_are_refused() {
     }
     drop(tar);
     fs::write(at("deep.tar.gz"), gzip.finish().expect("packed")).expect("written");
-    let output = scratch.run("bundle --check deep.tar.gz");
-    expect(&output, 7);
-    assert!(stderr(&output).contains("does not belong"), "{}", stderr(&output));
+    scratch.fails("bundle --check deep.tar.gz", 7, &["does not belong"]);
 }

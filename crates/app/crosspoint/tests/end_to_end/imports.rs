@@ -1,9 +1,8 @@
 //! fio job files and ACT configurations as users have them.
 
 use std::fs;
-use std::path::Path;
 
-use crate::support::{Scratch, expect, skip, stderr, stdout};
+use crate::support::{Scratch, expect, needs, stderr, stdout};
 
 /// Where distributions install fio's own examples.
 const EXAMPLES: &str = "/usr/share/doc/fio/examples";
@@ -11,9 +10,7 @@ const EXAMPLES: &str = "/usr/share/doc/fio/examples";
 /// None of these may make the program panic.
 #[test]
 fn every_example_of_fio_is_imported_or_refused_with_its_reason() {
-    if !Path::new(EXAMPLES).is_dir() {
-        return skip("fio's examples", "the package fio-examples");
-    }
+    let Some(()) = needs("fio's examples", &[EXAMPLES]) else { return };
     let scratch = Scratch::new();
     let (mut imported, mut refused) = (0, 0);
     for entry in fs::read_dir(EXAMPLES).expect("the examples").flatten() {
@@ -66,17 +63,13 @@ fn a_folder_of_jobs_becomes_a_folder_of_studies() {
     assert!(stderr(&output).contains("1 of 2 job files converted"), "{}", stderr(&output));
     expect(&scratch.run("plan studies/a.toml"), 0);
     // fio users pass a job file to `plan` first.
-    let refused = scratch.run("plan jobs/a.fio");
-    expect(&refused, 3);
-    assert!(stderr(&refused).contains("crosspoint import jobs/a.fio"), "{}", stderr(&refused));
+    scratch.fails("plan jobs/a.fio", 3, &["crosspoint import jobs/a.fio"]);
     assert!(!scratch.path().join("studies/b.toml").exists());
     fs::write(scratch.path().join("studies/a.toml"), "mine").expect("written");
     expect(&scratch.run("import jobs/a.fio -o studies/a.toml"), 5);
     // A folder without jobs must not stop the other files.
     fs::create_dir(scratch.path().join("empty")).expect("a directory");
-    let output = scratch.run("import empty jobs/a.fio -o more");
-    expect(&output, 2);
-    assert!(stderr(&output).contains("no .fio files"), "{}", stderr(&output));
+    scratch.fails("import empty jobs/a.fio -o more", 2, &["no .fio files"]);
     expect(&scratch.run("plan more/a.toml"), 0);
 }
 
@@ -88,12 +81,8 @@ const ACT: &str = "device-names: /dev/a,/dev/b\ntest-duration-sec: 10\nread-reqs
 fn an_act_file_for_several_drives_has_its_load_shared_or_is_refused() {
     let scratch = Scratch::new();
     fs::write(scratch.path().join("two.conf"), ACT).expect("written");
-    let output = scratch.run("act two.conf --device model:intel-p4800x");
-    expect(&output, 3);
-    assert!(stderr(&output).contains("for 2 devices") && stderr(&output).contains("--rating"));
-    let output = scratch.run("act two.conf --device model:intel-p4800x,model:intel-p4800x");
-    expect(&output, 3);
-    assert!(stderr(&output).contains("one model"), "{}", stderr(&output));
+    scratch.fails("act two.conf --device model:intel-p4800x", 3, &["for 2 devices", "--rating"]);
+    scratch.fails("act two.conf --device model:intel-p4800x,model:intel-p4800x", 3, &["one model"]);
     let words =
         "act two.conf --device model:intel-p4800x --rating 2 --duration 2s --out one --json";
     let two = scratch.run(words);
@@ -126,8 +115,6 @@ fn a_configuration_of_the_index_test_is_recognised() {
     let index = format!("{ACT}cache-threads: 8\n");
     for (name, text) in [("x.conf", index.as_str()), ("act_index.conf", ACT)] {
         fs::write(scratch.path().join(name), text).expect("written");
-        let output = scratch.run(&format!("act {name} --device model:intel-p4800x"));
-        expect(&output, 3);
-        assert!(stderr(&output).contains("act_index"), "{}", stderr(&output));
+        scratch.fails(&format!("act {name} --device model:intel-p4800x"), 3, &["act_index"]);
     }
 }

@@ -32,9 +32,7 @@ fn a_profile_is_fitted_tested_and_usable() {
     let scratch = Scratch::new();
     let model = "run device-fit --out runs/fit --set stack.target.device=model:intel-900p";
     expect(&scratch.run(&format!("{model} --set experiment.*.repeat=2")), 0);
-    let output = scratch.run("device fit --from runs/fit --name mine --json");
-    expect(&output, 0);
-    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let document = scratch.json("device fit --from runs/fit --name mine --json");
     let residuals = document["residuals"].as_array().expect("a list");
     assert!(residuals.iter().any(|one| one["held_out"] == true));
     assert!(residuals.iter().any(|one| one["held_out"] == false));
@@ -118,9 +116,7 @@ fn a_published_study_stands_beside_ours() {
     {
         assert!(page.contains(words), "{words}");
     }
-    let output = scratch.run("figures runs/icpads --json");
-    expect(&output, 0);
-    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let document = scratch.json("figures runs/icpads --json");
     let figures = document["figures"].as_array().expect("a list");
     let published: Vec<&Value> =
         figures.iter().filter(|one| one["source"] == "published").collect();
@@ -154,9 +150,7 @@ fn figure(
     metric: &str,
     (workload, point): (&str, &[(&str, &str)]),
 ) -> f64 {
-    let output = scratch.run(&format!("figures {run} --json"));
-    expect(&output, 0);
-    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let document = scratch.json(&format!("figures {run} --json"));
     let figures = document["figures"].as_array().expect("a list");
     let text = |value: &Value| value.to_string().trim_matches('"').to_owned();
     let found = figures.iter().find(|figure| {

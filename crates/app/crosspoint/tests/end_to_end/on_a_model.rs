@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use crate::support::{DiskScratch, Scratch, expect, is_root, sh, skip, stderr};
-use serde_json::Value;
 
 /// A study on a modelled drive must not report its figures as measured: in a directory on it, on a loop
 /// device over it, or on a file system mounted from that.
@@ -14,9 +13,7 @@ fn what_lies_on_a_model_is_not_measured() {
     }
     let scratch = DiskScratch(Scratch::new());
     let block = if is_root() { " --block" } else { "" };
-    let output = scratch.run(&format!("attach intel-s3520 --scale 10 --size 64MiB --json{block}"));
-    expect(&output, 0);
-    let disk: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let disk = scratch.json(&format!("attach intel-s3520 --scale 10 --size 64MiB --json{block}"));
     let file = Path::new(disk["file"].as_str().expect("a file"));
     let place = file.parent().expect("its directory").display().to_string();
     let mut studies = vec![format!("device = \"file\"\ndirectory = \"{place}\"\n")];

@@ -5,7 +5,7 @@ use std::io::BufRead;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::support::{Scratch, expect, has, is_root, sh, skip, stderr, stdout};
+use crate::support::{Scratch, expect, has, is_root, sh, skip, stdout};
 
 const STUDY: &str = "
 schema = 1
@@ -28,9 +28,7 @@ rate = \"1k/s\"
 
 /// The value of a write metric in the figures of `run`.
 fn figure(scratch: &Scratch, metric: &str) -> f64 {
-    let output = scratch.run("figures run --json");
-    expect(&output, 0);
-    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let document = scratch.json("figures run --json");
     let figures = document["figures"].as_array().expect("figures").clone();
     let found = figures.iter().find(|figure| figure["metric"] == metric);
     found.and_then(|figure| figure["value"].as_f64()).unwrap_or_else(|| panic!("no {metric}"))
@@ -220,9 +218,7 @@ fn a_share_of_a_rate_that_nobody_reached_fails_its_own_trial() {
         block("after", "10ms", "queue_depth = 2"),
     ];
     std::fs::write(scratch.path().join("s.toml"), text.concat()).expect("a study");
-    let output = scratch.run("run s.toml --out run");
-    expect(&output, 6);
-    assert!(stderr(&output).contains("no rate for 50%"), "{}", stderr(&output));
+    scratch.fails("run s.toml --out run", 6, &["no rate for 50%"]);
     let trials = std::fs::read_dir(scratch.path().join("run/trials")).expect("trials");
     assert_eq!(trials.count(), 3, "what came after it ran too");
     expect(&scratch.run("run --resume run"), 6);

@@ -21,9 +21,7 @@ fn a_run_folder_is_one_that_we_made() {
     fs::write(scratch.path().join("study.toml"), &text).expect("mine");
     fs::write(scratch.path().join("report.html"), "mine").expect("mine");
     for out in [".", "/"] {
-        let output = scratch.run(&format!("run study.toml --out {out}"));
-        expect(&output, 2);
-        assert!(stderr(&output).contains("not empty"), "{}", stderr(&output));
+        scratch.fails(&format!("run study.toml --out {out}"), 2, &["not empty"]);
     }
     assert_eq!(fs::read_to_string(scratch.path().join("study.toml")).expect("mine"), text);
     assert_eq!(fs::read_to_string(scratch.path().join("report.html")).expect("mine"), "mine");
@@ -43,9 +41,7 @@ fn results_replace_only_what_carries_our_mark() {
     expect(&scratch.run("report run -o page.html"), 0);
     expect(&scratch.run("report run -o page.html"), 0);
     fs::write(&path, "my own page").expect("mine");
-    let output = scratch.run("report run -o page.html");
-    expect(&output, 5);
-    assert!(stderr(&output).contains("--force"), "{}", stderr(&output));
+    scratch.fails("report run -o page.html", 5, &["--force"]);
     assert_eq!(fs::read_to_string(&path).expect("mine"), "my own page");
     expect(&scratch.run("report run -o page.html --force"), 0);
     for neighbour in ["page.html.tmp", "page.tmp"] {
@@ -246,9 +242,7 @@ fn a_bundle_is_made_again_byte_for_byte_and_a_changed_one_is_found() {
     let at = |name: &str| scratch.path().join(name);
     let whole = fs::read(at("one.tar.gz")).expect("a bundle");
     assert!(whole == fs::read(at("two.tar.gz")).expect("a bundle"), "the same run, the same bytes");
-    let output = scratch.run("bundle --check one.tar.gz");
-    expect(&output, 0);
-    assert!(stdout(&output).contains("regenerate byte for byte"), "{}", stdout(&output));
+    scratch.prints("bundle --check one.tar.gz", 0, &["regenerate byte for byte"]);
     // An existing file is not replaced without `--force`.
     expect(&scratch.run("bundle run -o one.tar.gz"), 0);
     fs::write(at("mine.tar.gz"), "mine").expect("written");
@@ -275,9 +269,7 @@ fn a_bundle_is_made_again_byte_for_byte_and_a_changed_one_is_found() {
     let packed =
         std::process::Command::new("sh").current_dir(&unpacked).args(["-c", packed]).status();
     assert!(packed.is_ok_and(|status| status.success()), "packed");
-    let output = scratch.run("bundle --check forged.tar.gz");
-    expect(&output, 7);
-    assert!(stderr(&output).contains("packed by another program"), "{}", stderr(&output));
+    scratch.fails("bundle --check forged.tar.gz", 7, &["packed by another program"]);
     // Truncated, and none at all.
     fs::write(at("cut.tar.gz"), &whole[..whole.len() / 2]).expect("written");
     for name in ["cut.tar.gz", "mine.tar.gz", "none.tar.gz"] {
@@ -295,20 +287,14 @@ fn a_missed_objective_ends_with_its_own_code() {
         fs::write(scratch.path().join("asks.toml"), text).expect("written");
     };
     with("objectives = [\"p50 <= 1s\"]");
-    let output = scratch.run("run asks.toml --out met");
-    expect(&output, 0);
-    assert!(stdout(&output).contains("0 missed"), "{}", stdout(&output));
+    scratch.prints("run asks.toml --out met", 0, &["0 missed"]);
     with("objectives = [\"p50 <= 1s\", \"p50 <= 1ns\"]");
-    let output = scratch.run("run asks.toml --out missed");
-    expect(&output, 8);
-    assert!(stdout(&output).contains("objective missed: p50"), "{}", stdout(&output));
+    scratch.prints("run asks.toml --out missed", 8, &["objective missed: p50"]);
     expect(&scratch.run("run --resume missed"), 8);
     let page = fs::read_to_string(scratch.path().join("missed/report.html")).expect("a page");
     assert!(page.contains("\u{2715} fail"), "the table says so");
     with("objectives = [\"p98 <= 1s\"]");
-    let output = scratch.run("run asks.toml --out wrong");
-    expect(&output, 3);
-    assert!(stderr(&output).contains("p50, p90, p99, p99_9"), "{}", stderr(&output));
+    scratch.fails("run asks.toml --out wrong", 3, &["p50, p90, p99, p99_9"]);
     with("");
     let wrong = "reference = \"nobody\"\n";
     let text = text.replacen("schema = 2\n", &format!("schema = 2\n{wrong}"), 1);

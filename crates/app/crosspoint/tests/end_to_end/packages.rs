@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Scratch, expect, has, skip, stdout};
+use crate::support::{Scratch, expect, needs, stdout};
 
 /// The only file with that extension.
 fn only(folder: &Path, ending: &str) -> PathBuf {
@@ -16,11 +16,8 @@ fn only(folder: &Path, ending: &str) -> PathBuf {
 
 #[test]
 fn the_archives_hold_programs_that_run_and_what_belongs_to_them() {
-    for tool in ["dpkg-deb", "objdump", "strip"] {
-        if !has(tool) {
-            return skip("the_archives_hold_programs_that_run", tool);
-        }
-    }
+    let tools = ["dpkg-deb", "objdump", "strip"];
+    let Some(()) = needs("the_archives_hold_programs_that_run", &tools) else { return };
     let scratch = Scratch::new();
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let programs = Path::new(env!("CARGO_BIN_EXE_crosspoint")).parent().expect("a folder");

@@ -7,16 +7,10 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::support::{DiskScratch, Scratch, expect, is_root, skip, stderr, stdout};
+use crate::support::{DiskScratch, Scratch, expect, needs, skip, stderr};
 use serde_json::Value;
 
-fn possible(test: &str) -> bool {
-    let there = Path::new("/dev/fuse").exists() && is_root() && crate::support::has("mkfs.ext4");
-    if !there {
-        skip(test, "root, /dev/fuse and mkfs.ext4");
-    }
-    there
-}
+const NEEDED: [&str; 3] = ["root", "/dev/fuse", "mkfs.ext4"];
 
 fn nothing_left(scratch: &Scratch) {
     let place = scratch.path().canonicalize().expect("it is there");
@@ -34,10 +28,9 @@ fn nothing_left(scratch: &Scratch) {
 
 /// Attaches with the store `kept.img`; returns the disk's file.
 fn attach(scratch: &Scratch, words: &str) -> PathBuf {
-    let output = scratch
-        .run(&format!("attach intel-s3520 --scale 10 --size 16MiB --store kept.img --json{words}"));
-    expect(&output, 0);
-    let disk: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let disk = scratch.json(&format!(
+        "attach intel-s3520 --scale 10 --size 16MiB --store kept.img --json{words}"
+    ));
     PathBuf::from(disk["file"].as_str().expect("a file"))
 }
 
@@ -84,9 +77,7 @@ write = 37
 #[test]
 fn a_disk_does_what_its_plan_of_faults_says() {
     let test = "a_disk_does_what_its_plan_of_faults_says";
-    if !possible(test) {
-        return;
-    }
+    let Some(()) = needs(test, &NEEDED) else { return };
     let scratch = DiskScratch(Scratch::new());
     std::fs::write(scratch.path().join("plan.toml"), PLAN).expect("written");
     let path = attach(&scratch, " --faults plan.toml");
@@ -125,14 +116,13 @@ fn a_disk_does_what_its_plan_of_faults_says() {
         ("schema = 1\n[[fault]]\nkind = \"eror\"\n", "unknown variant"),
     ] {
         std::fs::write(scratch.path().join("plan.toml"), plan).expect("written");
-        let output = scratch.run("attach intel-s3520 --scale 10 --size 16MiB --faults plan.toml");
-        expect(&output, 3);
-        assert!(stderr(&output).contains(why), "{}", stderr(&output));
-        assert!(stderr(&output).contains("docs/FAULTS.md"), "{}", stderr(&output));
+        scratch.fails(
+            "attach intel-s3520 --scale 10 --size 16MiB --faults plan.toml",
+            3,
+            &[why, "docs/FAULTS.md"],
+        );
     }
-    let output = scratch.run("attach intel-s3520 --size 0B");
-    expect(&output, 4);
-    assert!(stderr(&output).contains("one at least"), "{}", stderr(&output));
+    scratch.fails("attach intel-s3520 --size 0B", 4, &["one at least"]);
     nothing_left(&scratch);
 }
 
@@ -157,9 +147,7 @@ fn cut(engine: &str, cuts: u32) {
     let scratch = DiskScratch(Scratch::new());
     let honest = format!("power-cuts {engine} --cuts {cuts} --json");
     let lying = format!("{honest} --drop-flushes 50%");
-    let output = scratch.run(&format!("{honest} --seed 3"));
-    expect(&output, 0);
-    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let document = scratch.json(&format!("{honest} --seed 3"));
     let cuts = document["cuts"].as_array().expect("cuts");
     let kept = |cut: &Value| cut["under_load"] == true && cut["found"] == "all";
     assert!(cuts.iter().all(kept), "{document}");
@@ -194,12 +182,10 @@ fn cut(engine: &str, cuts: u32) {
 #[test]
 fn a_lost_update_is_seen_whichever_engine_lost_it() {
     let test = "a_lost_update_is_seen_whichever_engine_lost_it";
-    if !possible(test) {
-        return;
-    }
+    let Some(()) = needs(test, &NEEDED) else { return };
     cut("lmdb", 4);
     cut("sqlite", 4);
-    if !crate::support::servers::lacks_a_server(test) {
+    if crate::support::servers::has_server(test).is_some() {
         cut("mariadb", 2);
     }
 }
@@ -207,9 +193,7 @@ fn a_lost_update_is_seen_whichever_engine_lost_it() {
 #[test]
 fn rocksdb_keeps_what_it_acknowledged() {
     let test = "rocksdb_keeps_what_it_acknowledged";
-    if !possible(test) {
-        return;
-    }
+    let Some(()) = needs(test, &NEEDED) else { return };
     if !crate::support::has_rocksdb(&Scratch::new()) {
         return skip(test, "librocksdb");
     }
@@ -220,9 +204,7 @@ fn rocksdb_keeps_what_it_acknowledged() {
 #[test]
 fn a_killed_run_of_power_cuts_is_cleaned() {
     let test = "a_killed_run_of_power_cuts_is_cleaned";
-    if !possible(test) {
-        return;
-    }
+    let Some(()) = needs(test, &NEEDED) else { return };
     let scratch = DiskScratch(Scratch::new());
     let mut command = scratch.crosspoint();
     command.args(["power-cuts", "lmdb", "--cuts", "100000"]);
@@ -235,8 +217,6 @@ fn a_killed_run_of_power_cuts_is_cleaned() {
     assert!(line.contains("of 100000 power cuts"), "{line}");
     child.kill().expect("killed");
     child.wait().expect("it ended");
-    let cleaned = scratch.run("clean");
-    expect(&cleaned, 0);
-    assert!(stdout(&cleaned).contains("removed"), "{}", stdout(&cleaned));
+    scratch.prints("clean", 0, &["removed"]);
     nothing_left(&scratch);
 }

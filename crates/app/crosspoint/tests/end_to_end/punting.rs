@@ -1,6 +1,6 @@
 //! A target that io_uring serves with worker threads: their CPU must be counted, with a note.
 
-use crate::support::{Scratch, expect, is_root, skip, stderr};
+use crate::support::{Scratch, needs, skip};
 
 /// A zram device that the test makes; removed when dropped.
 struct Zram(String);
@@ -31,9 +31,7 @@ impl Drop for Zram {
 /// fio does not count the CPU of such threads.
 #[test]
 fn requests_that_worker_threads_carry_out_are_told() {
-    if !is_root() {
-        return skip("worker_threads", "root");
-    }
+    let Some(()) = needs("worker_threads", &["root"]) else { return };
     let Some(zram) = Zram::new() else { return skip("worker_threads", "a zram device") };
     let scratch = Scratch::new();
     let text = format!(
@@ -43,9 +41,9 @@ fn requests_that_worker_threads_carry_out_are_told() {
         zram.0
     );
     std::fs::write(scratch.path().join("punted.toml"), text).expect("written");
-    let output = scratch.run("run punted.toml --out run");
-    expect(&output, 0);
-    let said = stderr(&output);
-    assert!(said.contains("queue depth 1 uses pread and pwrite instead"), "{said}");
-    assert!(said.contains("so io_uring used"), "{said}");
+    scratch.fails(
+        "run punted.toml --out run",
+        0,
+        &["queue depth 1 uses pread and pwrite instead", "so io_uring used"],
+    );
 }

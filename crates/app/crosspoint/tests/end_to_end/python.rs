@@ -3,13 +3,11 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::support::{Scratch, expect, has, skip, stderr};
+use crate::support::{Scratch, expect, needs, stderr};
 
 #[test]
 fn the_package_reads_figures_series_and_histograms_as_they_are() {
-    if !has("python3") {
-        return skip("the_package_reads_figures", "python3");
-    }
+    let Some(()) = needs("the_package_reads_figures", &["python3"]) else { return };
     let scratch = Scratch::new();
     let job = "run block --rw randrw --iodepth 4 --runtime 2 model:intel-p4800x --out run";
     expect(&scratch.run(job), 0);

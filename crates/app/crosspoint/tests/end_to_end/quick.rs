@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::support::{Scratch, expect, stderr, stdout};
+use crate::support::{Scratch, expect, stdout};
 
 #[test]
 fn a_job_in_one_line_is_a_study_that_is_kept() {
@@ -33,12 +33,9 @@ fn a_job_in_one_line_is_a_study_that_is_kept() {
 #[test]
 fn a_database_runs_in_one_line() {
     let scratch = Scratch::new();
-    let output = scratch.run(
-        "run lmdb --workload read_random --records 2000 --threads 2 --runtime 1 . --out run --set \
-         experiment.job.warm_up=100ms",
-    );
-    expect(&output, 0);
-    assert!(stdout(&output).contains("read on target (measured): "), "{}", stdout(&output));
+    let words = "run lmdb --workload read_random --records 2000 --threads 2 --runtime 1 . --out run \
+                 --set experiment.job.warm_up=100ms";
+    scratch.prints(words, 0, &["read on target (measured): "]);
 }
 
 /// An ignored option means that something else was measured.
@@ -52,12 +49,8 @@ fn options_that_do_not_belong_are_refused() {
         ("run quickstart --bs 4k", "quickstart is a study"),
         ("run quickstart /mnt/nvme", "quickstart is a study"),
     ] {
-        let output = scratch.run(words);
-        expect(&output, 2);
-        assert!(stderr(&output).contains(says), "{words}: {}", stderr(&output));
+        scratch.fails(words, 2, &[says]);
     }
-    let output = scratch.run("run block --bs 3x");
-    expect(&output, 3);
-    assert!(stderr(&output).contains("3x"), "{}", stderr(&output));
+    scratch.fails("run block --bs 3x", 3, &["3x"]);
     assert!(!scratch.path().join("runs").exists());
 }

@@ -45,13 +45,8 @@ fn is_missing(command: &str, there: &[&str]) -> bool {
 
 /// Documents in the order in which they are read.
 const DOCUMENTS: [&str; 7] = [
-    "README.md",
-    "docs/RECIPES.md",
-    "docs/TUTORIAL.md",
-    "ARCHITECTURE.md",
-    "docs/STUDY.md",
-    "docs/FIGURES.md",
-    "docs/FAULTS.md",
+    "README.md", "docs/RECIPES.md", "docs/TUTORIAL.md", "ARCHITECTURE.md", "docs/STUDY.md",
+    "docs/FIGURES.md", "docs/FAULTS.md",
 ];
 
 /// Commands of a document that no earlier one has.

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{Scratch, expect, has, skip};
+use crate::support::{Scratch, expect, needs};
 use serde_json::{Value, json};
 
 fn fixture() -> PathBuf {
@@ -233,9 +233,7 @@ fn the_page_answers(browser: &Browser) {
 
 #[test]
 fn a_browser_draws_it_quietly_on_every_screen() {
-    if !has("chromedriver") || !has("chromium") {
-        return skip("a_browser_draws_it", "chromium and chromium-driver");
-    }
+    let Some(()) = needs("a_browser_draws_it", &["chromium", "chromedriver"]) else { return };
     let scratch = Scratch::new();
     let page = page(&scratch);
     let url = format!("file://{}", page.display());

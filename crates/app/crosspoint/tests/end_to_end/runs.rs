@@ -24,9 +24,7 @@ fn finished_trials(run: &Path) -> Vec<String> {
 }
 
 fn planned(scratch: &Scratch, name: &str) -> usize {
-    let output = scratch.run(&format!("plan {} --json", study(name)));
-    expect(&output, 0);
-    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let document = scratch.json(&format!("plan {} --json", study(name)));
     document["trials"].as_array().expect("trials").len()
 }
 
@@ -45,9 +43,7 @@ fn a_whole_run_leaves_figures_a_report_and_nothing_else() {
     assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
     assert!(scratch.path().join("out/run/report.html").exists());
 
-    let figures = scratch.run("figures out/run --json");
-    expect(&figures, 0);
-    let document: serde_json::Value = serde_json::from_slice(&figures.stdout).expect("JSON");
+    let document = scratch.json("figures out/run --json");
     let figures = document["figures"].as_array().expect("figures");
     for (source, engine) in [("measured", "block"), ("predicted", "block"), ("measured", "lmdb")] {
         assert!(
@@ -64,9 +60,7 @@ fn a_whole_run_leaves_figures_a_report_and_nothing_else() {
     }
     // The resolved study in the run folder is itself a study.
     expect(&scratch.run("plan out/run/study.toml"), 0);
-    let again = scratch.run(&format!("run {} --out out/run", study("tiny")));
-    expect(&again, 2);
-    assert!(stderr(&again).contains("--resume out/run"));
+    scratch.fails(&format!("run {} --out out/run", study("tiny")), 2, &["--resume out/run"]);
 }
 
 /// A power cut or a kill must cost one trial, not the run, and must not fill the disk.
@@ -189,10 +183,11 @@ fn repeat_and_set_go_through_the_same_parser() {
     expect(&scratch.run(&format!("run {virtual_study} --repeat 2 --out run")), 0);
     assert_eq!(finished_trials(&scratch.path().join("run")).len(), 36);
     expect(&scratch.run(&format!("run {virtual_study} --repeat 0 --out other")), 3);
-    let wrong =
-        scratch.run(&format!("run {virtual_study} --set experiment.mix.mesure=1s --out other"));
-    expect(&wrong, 3);
-    assert!(stderr(&wrong).contains("mesure") && stderr(&wrong).contains("duration"));
+    scratch.fails(
+        &format!("run {virtual_study} --set experiment.mix.mesure=1s --out other"),
+        3,
+        &["mesure", "duration"],
+    );
     assert!(!scratch.path().join("other").exists(), "nothing half made");
 }
 
@@ -242,8 +237,7 @@ fn every_kind_of_block_workload_runs() {
     {
         assert!(said.contains(note), "{note}: {said}");
     }
-    let document = scratch.run("figures run --json");
-    let figures: serde_json::Value = serde_json::from_slice(&document.stdout).expect("JSON");
+    let figures = scratch.json("figures run --json");
     let of = |workload: &str, op: &str, metric: &str| {
         value(&figures, &[("workload", workload), ("op", op), ("metric", metric)])
     };
@@ -299,15 +293,13 @@ fn what_the_machine_lacks_something_for_is_left_out_where_it_may_be() {
     write(false);
     assert_ne!(scratch.run("run some.toml --out all").status.code(), Some(0));
     write(true);
-    let planned = scratch.run("plan some.toml");
-    expect(&planned, 0);
-    let said = stdout(&planned);
-    assert!(said.contains("skip: gone on d: rocksdb: library /no/such"), "{said}");
-    assert!(said.contains("trials:     2 "), "{said}");
+    scratch.prints(
+        "plan some.toml",
+        0,
+        &["skip: gone on d: rocksdb: library /no/such", "trials:     2 "],
+    );
     expect(&scratch.run("run some.toml --out part"), 0);
     let page = std::fs::read_to_string(scratch.path().join("part/report.html")).expect("a page");
     assert!(page.contains("gone on d: rocksdb") && !page.contains("Partial"));
-    let again = scratch.run("run --resume part");
-    expect(&again, 0);
-    assert!(stdout(&again).contains("nothing was left"), "{}", stdout(&again));
+    scratch.prints("run --resume part", 0, &["nothing was left"]);
 }

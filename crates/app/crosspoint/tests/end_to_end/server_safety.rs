@@ -5,20 +5,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
 
 use crate::support::servers::{
-    LONG, PASSWORD, SHORT, SMALL, Theirs, lacks_a_server, nothing_left, servers_on, write_study,
+    LONG, PASSWORD, SHORT, SMALL, Theirs, has_server, nothing_left, servers_on, write_study,
 };
-use crate::support::{Scratch, expect, finish, has, is_root, skip, start_and_wait, stderr, stdout};
-use engine_mysql::Reach;
+use crate::support::{Scratch, expect, finish, needs, start_and_wait, stderr, stdout};
+use engine::Server;
+use engine_mysql::connect_briefly;
 use mysql::prelude::Queryable;
 use serde_json::Value;
 
 /// Skips unless root can become another user.
-fn lacks_others(test: &str) -> bool {
-    let possible = is_root() && has("setpriv") && has("mariadb");
-    if !possible {
-        skip(test, "root, setpriv, mariadb");
-    }
-    !possible
+fn has_others(test: &str) -> Option<()> {
+    needs(test, &["root", "setpriv", "mariadb"])
 }
 
 /// Runs a shell line as an unrelated user.
@@ -32,9 +29,8 @@ fn as_nobody(script: &str) -> Output {
 #[test]
 fn nobody_else_gets_into_a_private_server_or_at_its_files() {
     let test = "others next to a private server";
-    if lacks_a_server(test) || lacks_others(test) {
-        return;
-    }
+    let Some(()) = has_server(test) else { return };
+    let Some(()) = has_others(test) else { return };
     // World-readable, so that only our own protection counts.
     let scratch = Scratch { dir: tempfile::tempdir_in("/var/tmp").expect("a directory") };
     let open = std::fs::Permissions::from_mode(0o755);
@@ -99,9 +95,7 @@ fn nobody_else_gets_into_a_private_server_or_at_its_files() {
 /// Servers started at the same time must not remove each other's temporary tables from a shared directory.
 #[test]
 fn servers_that_start_at_once_do_not_disturb_each_other() {
-    if lacks_a_server("servers that start at once") {
-        return;
-    }
+    let Some(()) = has_server("servers that start at once") else { return };
     // A server ends with the thread that started it.
     let one = || Theirs::start().server.stop().expect("it stops");
     let threads: Vec<_> = (0..6).map(|_| std::thread::spawn(one)).collect();
@@ -113,11 +107,9 @@ fn servers_that_start_at_once_do_not_disturb_each_other() {
 /// Tables that we did not create must never be written to: 588 of 2000 rows of a user's table once were.
 #[test]
 fn tables_that_we_did_not_make_are_never_written_to() {
-    if lacks_a_server("tables of the user's") {
-        return;
-    }
+    let Some(()) = has_server("tables of the user's") else { return };
     let theirs = Theirs::start();
-    let mut conn = theirs.server.target(Some("mine")).connect().expect("a connection");
+    let mut conn = connect_briefly(&theirs.server.target(Some("mine"))).expect("a connection");
     conn.query_drop("CREATE TABLE sbtest1 (id INT PRIMARY KEY, k INT, c CHAR(120), pad CHAR(60))")
         .expect("a table");
     conn.query_drop("INSERT INTO sbtest1 SELECT seq * 3, 7, 'mine', 'mine' FROM seq_1_to_2000")
@@ -158,7 +150,7 @@ fn tables_that_we_did_not_make_are_never_written_to() {
     assert!(stdout(&output).contains("overwrites: tables sbtest1"), "{}", stdout(&output));
     expect(&run(&["run", "sql.toml", "--out", "three"]), 0);
     assert_eq!((sum().0, sum().2), (0, 1));
-    let mut conn = theirs.server.target(Some("mine")).connect().expect("a connection");
+    let mut conn = connect_briefly(&theirs.server.target(Some("mine"))).expect("a connection");
     for name in ["sbtest0", "sbtest01", "sbtest7", "sbtest1x"] {
         conn.query_drop(format!("DROP TABLE {name}")).expect("it is still there");
     }
@@ -228,11 +220,9 @@ fn what_is_in_the_way_stops_all(theirs: &Theirs, scratch: &Scratch, conn: &mut m
 /// Settings changed on a user's server must be restored, such as innodb_flush_log_at_trx_commit.
 #[test]
 fn what_a_study_changes_on_a_users_server_is_set_back() {
-    if lacks_a_server("a change on a user's server") {
-        return;
-    }
+    let Some(()) = has_server("a change on a user's server") else { return };
     let theirs = Theirs::start();
-    let mut conn = theirs.server.target(None).connect().expect("a connection");
+    let mut conn = connect_briefly(&theirs.server.target(None)).expect("a connection");
     let scratch = Scratch::new();
     what_rises_with_another_is_set_back(&theirs, &scratch, &mut conn);
     let mut flush = move || -> u32 {
@@ -331,9 +321,7 @@ fn what_rises_with_another_is_set_back(theirs: &Theirs, scratch: &Scratch, conn:
 /// The password must not be in a child's environment.
 #[test]
 fn no_child_has_the_password_in_its_environment() {
-    if lacks_a_server("the environment of children") {
-        return;
-    }
+    let Some(()) = has_server("the environment of children") else { return };
     let theirs = Theirs::start();
     let scratch = Scratch::new();
     write_study(&scratch, "", &[("e", LONG, &theirs.keys("rich", "mine"))]);
@@ -363,9 +351,7 @@ fn no_child_has_the_password_in_its_environment() {
 /// A stopped server (SIGSTOP) must not hang the run or block Ctrl-C.
 #[test]
 fn a_stopped_server_neither_hangs_the_run_nor_swallows_ctrl_c() {
-    if lacks_a_server("a server that is stopped") {
-        return;
-    }
+    let Some(()) = has_server("a server that is stopped") else { return };
     for interrupted in [true, false] {
         let scratch = Scratch::new();
         let times = "warm_up = \"0s\"\nmeasure = \"3s\"\ninterval = \"250ms\"\ndeadline = \"8s\"\n";

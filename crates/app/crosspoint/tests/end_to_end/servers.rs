@@ -9,20 +9,19 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use crate::support::servers::{
-    LONG, PASSWORD, SHORT, SMALL, Theirs, figures, lacks_a_server, nothing_left, servers_on, value,
+    LONG, PASSWORD, SHORT, SMALL, Theirs, figures, has_server, nothing_left, servers_on, value,
     write_study,
 };
 use crate::support::{Scratch, expect, finish, is_root, skip, start_and_wait, stderr, stdout};
-use engine_mysql::Reach;
+use engine::Server;
+use engine_mysql::connect_briefly;
 use serde_json::Value;
 
 /// Results of a SQL study: rates, classes, counters, settings; the second trial reuses the tables of the
 /// first.
 #[test]
 fn transactions_are_measured_by_statement_on_a_server_of_our_own() {
-    if lacks_a_server("a server of our own") {
-        return;
-    }
+    let Some(()) = has_server("a server of our own") else { return };
     let scratch = Scratch::new();
     let keys = format!("{SMALL}workload = [\"read_write\", \"read_only\"]\n");
     write_study(&scratch, "", &[("e", SHORT, &keys)]);
@@ -60,9 +59,7 @@ fn transactions_are_measured_by_statement_on_a_server_of_our_own() {
 /// A server crash is a failed trial with the server's last messages; the next trial has a server again.
 #[test]
 fn a_server_that_is_killed_fails_its_trial_and_no_other() {
-    if lacks_a_server("a server that is killed") {
-        return;
-    }
+    let Some(()) = has_server("a server that is killed") else { return };
     for keep in [true, false] {
         let scratch = Scratch::new();
         let kept = format!("{SMALL}keep_failed = {keep}\n");
@@ -92,9 +89,7 @@ fn a_server_that_is_killed_fails_its_trial_and_no_other() {
 /// A kill of the program ends its server, and `clean` and `--resume` do the rest.
 #[test]
 fn a_killed_program_leaves_no_server_and_can_go_on() {
-    if lacks_a_server("a program that is killed") {
-        return;
-    }
+    let Some(()) = has_server("a program that is killed") else { return };
     let scratch = Scratch::new();
     let keys = format!("{SMALL}workload = [\"read_only\", \"point_select\"]\n");
     let times = "warm_up = \"0s\"\nmeasure = \"2s\"\ninterval = \"250ms\"\n";
@@ -111,9 +106,7 @@ fn a_killed_program_leaves_no_server_and_can_go_on() {
 /// A full disk is reported as full, whatever the server calls it.
 #[test]
 fn a_full_disk_is_told_and_nothing_stays_mounted() {
-    if lacks_a_server("a full disk under a server") {
-        return;
-    }
+    let Some(()) = has_server("a full disk under a server") else { return };
     if !is_root() {
         skip("a full disk under a server", "root");
         return;
@@ -124,9 +117,7 @@ fn a_full_disk_is_told_and_nothing_stays_mounted() {
     let large = "rows = 900000\ntables = 1\nthreads = 1\nredo_log = \"16MiB\"\n";
     let small = "rows = 2000\ntables = 1\nthreads = 1\nredo_log = \"16MiB\"\n";
     write_study(&scratch, stack, &[("large", SHORT, large), ("small", SHORT, small)]);
-    let output = scratch.run("run sql.toml --out run");
-    expect(&output, 6);
-    assert!(stderr(&output).contains("the file system is full"), "{}", stderr(&output));
+    scratch.fails("run sql.toml --out run", 6, &["the file system is full"]);
     let rates = figures(&scratch);
     assert!(rates.iter().any(|f| f["workload"] == "small" && f["metric"] == "tx_rate"));
     nothing_left(&scratch);
@@ -146,9 +137,7 @@ fn refused(scratch: &Scratch, code: i32, told: &[&str]) -> Output {
 /// Obstacles must be reported before anything is created.
 #[test]
 fn a_taken_place_and_an_old_server_are_told_before_anything_is_made() {
-    if lacks_a_server("a taken port") {
-        return;
-    }
+    let Some(()) = has_server("a taken port") else { return };
     let scratch = Scratch::new();
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("its number").port();
@@ -171,9 +160,7 @@ fn a_taken_place_and_an_old_server_are_told_before_anything_is_made() {
 /// A setting unknown to the server must end the trial with the server's own error.
 #[test]
 fn a_wrong_setting_is_told_in_the_servers_words() {
-    if lacks_a_server("a wrong setting") {
-        return;
-    }
+    let Some(()) = has_server("a wrong setting") else { return };
     let scratch = Scratch::new();
     let keys = format!("{SMALL}settings = \"innodb_no_such_thing=1\"\n");
     write_study(&scratch, "", &[("e", SHORT, &keys)]);
@@ -184,9 +171,7 @@ fn a_wrong_setting_is_told_in_the_servers_words() {
 /// password.
 #[test]
 fn a_server_of_the_users_is_used_with_its_rights_and_no_password_is_kept() {
-    if lacks_a_server("a server supplied by the user") {
-        return;
-    }
+    let Some(()) = has_server("a server supplied by the user") else { return };
     let theirs = Theirs::start();
     let scratch = Scratch::new();
     let run = |password: Option<&str>| {
@@ -221,7 +206,7 @@ fn a_server_of_the_users_is_used_with_its_rights_and_no_password_is_kept() {
     write_study(&scratch, "", &[("e", SHORT, &theirs.keys("rich", "mine"))]);
     expect(&run(Some(PASSWORD)), 0);
     assert!(value(&figures(&scratch), "tx_rate", "transaction") > 1.0);
-    assert!(theirs.server.target(Some("mine")).connect().is_ok(), "their server lives");
+    assert!(connect_briefly(&theirs.server.target(Some("mine"))).is_ok(), "their server lives");
     let mut files = Vec::new();
     everything(scratch.path(), &mut files);
     assert!(files.len() > 5);
@@ -253,9 +238,7 @@ fn everything(dir: &Path, files: &mut Vec<PathBuf>) {
 /// An open loop must offer its rate, with response times from when transactions were due.
 #[test]
 fn transactions_that_are_due_by_a_rate_come_at_that_rate() {
-    if lacks_a_server("an open loop") {
-        return;
-    }
+    let Some(()) = has_server("an open loop") else { return };
     let scratch = Scratch::new();
     let keys = format!("{SMALL}workload = \"point_select\"\nrate = \"400/s\"\n");
     let times = "warm_up = \"500ms\"\nmeasure = \"3s\"\ninterval = \"250ms\"\n";
@@ -292,17 +275,13 @@ fn sqlite_does_the_same_transactions() {
 /// Two servers run at once, each on its own stack, until both have finished.
 #[test]
 fn a_race_is_run_at_once_and_timed() {
-    if lacks_a_server("a race") {
-        return;
-    }
+    let Some(()) = has_server("a race") else { return };
     let scratch = Scratch::new();
     let times = "warm_up = \"0s\"\nmeasure = \"60s\"\ninterval = \"250ms\"\n";
     let keys = format!("{SMALL}race = true\ntransactions = 300\n");
     let second = "[[stack]]\nname = \"other\"\ndevice = \"file\"\n";
     write_study(&scratch, second, &[("race", times, &keys)]);
-    let output = scratch.run("run sql.toml --out run");
-    expect(&output, 0);
-    assert!(stdout(&output).contains("finishes 300 transactions"), "{}", stdout(&output));
+    scratch.prints("run sql.toml --out run", 0, &["finishes 300 transactions"]);
     let figures = figures(&scratch);
     let times: Vec<&Value> = figures.iter().filter(|f| f["metric"] == "race_time").collect();
     assert_eq!(times.len(), 2);

@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    DiskScratch, Scratch, expect, finish, has, is_root, sh, skip, start_and_wait, stderr, stdout,
+    DiskScratch, Scratch, expect, finish, has, is_root, needs, sh, skip, start_and_wait, stderr,
+    stdout,
 };
 
 /// A study of one database on `stack`; `times` are the durations of the experiment.
@@ -71,9 +72,7 @@ fn a_stopped_engine_neither_hangs_the_run_nor_swallows_ctrl_c() {
 #[test]
 fn a_second_ctrl_c_records_no_failed_trial() {
     let test = "a second Ctrl-C";
-    if !is_root() || !["losetup", "mkfs.ext4", "mount"].iter().all(|tool| has(tool)) {
-        return skip(test, "root, losetup, mkfs.ext4, mount");
-    }
+    let Some(()) = needs(test, &["root", "losetup", "mkfs.ext4", "mount"]) else { return };
     let scratch = Scratch::new();
     for attempt in 0..5 {
         // Its file system is unmounted under the engine, and the engine is killed.
@@ -202,9 +201,7 @@ fn the_same_process_number_in_another_container_is_another_run() {
 #[test]
 fn clean_waits_for_a_busy_mount_and_says_what_holds_it() {
     let test = "a busy mount";
-    if !is_root() || !["losetup", "mkfs.ext4", "mount"].iter().all(|tool| has(tool)) {
-        return skip(test, "root, losetup, mkfs.ext4, mount");
-    }
+    let Some(()) = needs(test, &["root", "losetup", "mkfs.ext4", "mount"]) else { return };
     let scratch = Scratch::new();
     write_study(&scratch, "file_system = \"ext4\"\nsize = \"64MiB\"\n", LONG, "");
     let (mut child, _errors) = start_and_wait(&scratch, &["run", "db.toml", "--out", "run"]);
@@ -222,13 +219,7 @@ fn clean_waits_for_a_busy_mount_and_says_what_holds_it() {
         .expect("sleep");
     child.kill().expect("killed");
     child.wait().expect("it ended");
-    let output = scratch.run("clean");
-    expect(&output, 5);
-    let said = stderr(&output);
-    assert!(
-        said.contains("held by") && said.contains(&format!("{} (sleep)", holder.id())),
-        "{said}"
-    );
+    scratch.fails("clean", 5, &["held by", &format!("{} (sleep)", holder.id())]);
     assert!(holder.try_wait().expect("a state").is_none(), "a process of the user's is not ended");
     // `clean` waits for a holder that exits.
     let mut clean = scratch.crosspoint();
@@ -246,9 +237,7 @@ fn clean_waits_for_a_busy_mount_and_says_what_holds_it() {
 #[test]
 fn folders_in_which_others_can_exchange_things_are_not_used() {
     let test = "folders of others";
-    if !is_root() {
-        return skip(test, "root");
-    }
+    let Some(()) = needs(test, &["root"]) else { return };
     let scratch = Scratch::new();
     let times = "warm_up = \"0s\"\nmeasure = \"200ms\"\ninterval = \"100ms\"\n";
     write_study(&scratch, "", times, "");
@@ -309,9 +298,7 @@ fn without_a_place_for_its_journal_nothing_is_made() {
     let output = command.output().expect("it starts");
     expect(&output, 4);
     assert!(stderr(&output).contains("CROSSPOINT_STATE_DIR=/"), "{}", stderr(&output));
-    if !is_root() || !has("setpriv") {
-        return skip("another user's journal directory", "root, setpriv");
-    }
+    let Some(()) = needs("another user's journal directory", &["root", "setpriv"]) else { return };
     // Another user created it first.
     let theirs = scratch.path().join("theirs");
     fs::create_dir(&theirs).expect("a directory");

@@ -1,17 +1,13 @@
 //! Mapped files and the page cache in virtual time.
 
-use serde_json::Value;
-
 use crate::support::{Scratch, expect, stderr, stdout};
-use crate::virtual_time::{PYTHON, count, exec, is_missing};
+use crate::virtual_time::{PYTHON, count, exec, has_python};
 
 /// Contents and flushes of a file that is written through a mapping: a page that stayed writable after a
 /// flush would be missing from the next one.
 #[test]
 fn mappings_are_written_and_flushed() {
-    if is_missing() {
-        return;
-    }
+    let Some(()) = has_python() else { return };
     let memory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
     let script = "import mmap, os\n\
         f = os.open('data', os.O_RDWR | os.O_CREAT); os.ftruncate(f, 64 * 4096)\n\
@@ -45,9 +41,7 @@ fn mappings_are_written_and_flushed() {
 /// Memory that a program needs is not page cache.
 #[test]
 fn the_page_cache_is_what_the_program_leaves() {
-    if is_missing() {
-        return;
-    }
+    let Some(()) = has_python() else { return };
     let scratch = Scratch::new();
     let hits = |held: u32| {
         let script = format!(
@@ -73,9 +67,7 @@ fn the_page_cache_is_what_the_program_leaves() {
 /// times depend on it.
 #[test]
 fn a_bare_model_is_read_before_it_is_written_through_the_map() {
-    if is_missing() {
-        return;
-    }
+    let Some(()) = has_python() else { return };
     let scratch = Scratch::new();
     let text = "schema = 2\nname = \"db\"\n[[stack]]\nname = \"raw\"\n\
         device = \"model:intel-p4800x\"\nfile_system = \"raw\"\n\
@@ -86,8 +78,7 @@ fn a_bare_model_is_read_before_it_is_written_through_the_map() {
         [experiment.job.options]\nwrite_map = [false, true]\n";
     std::fs::write(scratch.path().join("db.toml"), text).expect("written");
     expect(&scratch.run("run db.toml --out run"), 0);
-    let output = scratch.run("figures run --json");
-    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let document = scratch.json("figures run --json");
     let mut seen = 0;
     for one in document["figures"].as_array().expect("a list") {
         let (stack, point) = (one["stack"].as_str().expect("a stack"), &one["point"]);

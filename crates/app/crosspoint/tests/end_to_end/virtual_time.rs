@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::servers::{figures, lacks_a_server};
+use crate::support::servers::{figures, has_server};
 use crate::support::{Scratch, expect, has, has_rocksdb, is_root, sh, skip, stderr, stdout};
 
 /// Debian's own: that of a version manager would be a shell script.
@@ -19,12 +19,13 @@ pub(crate) fn exec(scratch: &Scratch, options: &str, script: &str) -> Output {
     command.output().expect("it starts")
 }
 
-pub(crate) fn is_missing() -> bool {
-    let missing = !std::path::Path::new(PYTHON).exists() || cfg!(not(target_arch = "x86_64"));
-    if missing {
+/// Skips a test if no command can run in virtual time.
+pub(crate) fn has_python() -> Option<()> {
+    let there = Path::new(PYTHON).exists() && cfg!(target_arch = "x86_64");
+    if !there {
         skip("commands in virtual time", "/usr/bin/python3, or an x86-64 processor");
     }
-    missing
+    there.then_some(())
 }
 
 /// The number before `word` in the summary.
@@ -39,9 +40,7 @@ pub(crate) fn count(summary: &str, word: &str) -> f64 {
 /// An hour of sleep must not take an hour, and the command must see that it passed.
 #[test]
 fn idle_time_is_skipped() {
-    if is_missing() {
-        return;
-    }
+    let Some(()) = has_python() else { return };
     let scratch = Scratch::new();
     let began = Instant::now();
     let script = "import time; a = time.time(); b = time.monotonic(); time.sleep(3600)\n\
@@ -56,9 +55,7 @@ fn idle_time_is_skipped() {
 /// A rate on a modelled drive is wrong if requests are lost or served by this machine's cache.
 #[test]
 fn each_request_takes_the_models_time() {
-    if is_missing() {
-        return;
-    }
+    let Some(()) = has_python() else { return };
     let scratch = Scratch::new();
     let script = "import os, threading, time\n\
         f = os.open('data', os.O_RDWR | os.O_CREAT)\n\
@@ -89,9 +86,7 @@ fn each_request_takes_the_models_time() {
 /// computes for 150 us after each wait that took real time; this has to be charged after the others.
 #[test]
 fn skipped_waits_are_charged_what_real_ones_cost() {
-    if is_missing() {
-        return;
-    }
+    let Some(()) = has_python() else { return };
     let scratch = Scratch::new();
     let script = "import ctypes, mmap, os, time\n\
         with open('data', 'wb') as f: f.write(bytes(1 << 20)); os.fsync(f.fileno())\n\
@@ -116,9 +111,7 @@ fn skipped_waits_are_charged_what_real_ones_cost() {
 /// SQLite in virtual time commits as often as it does anywhere.
 #[test]
 fn a_database_commits_on_the_modelled_drive() {
-    if is_missing() {
-        return;
-    }
+    let Some(()) = has_python() else { return };
     let scratch = Scratch::new();
     let script = "import sqlite3\n\
         c = sqlite3.connect('db', isolation_level=None)\n\
@@ -136,9 +129,7 @@ fn a_database_commits_on_the_modelled_drive() {
 /// A call that is not simulated must be named; it must neither give wrong numbers nor hang.
 #[test]
 fn what_is_not_simulated_is_named() {
-    if is_missing() {
-        return;
-    }
+    let Some(()) = has_python() else { return };
     let scratch = Scratch::new();
     let on = "--on model:intel-p4800x";
     let refused = [
@@ -180,9 +171,7 @@ fn what_is_not_simulated_is_named() {
 /// Processes that talk to each other share the clock: otherwise a client would see the server's time wrong.
 #[test]
 fn processes_and_sockets_share_one_clock() {
-    if is_missing() {
-        return;
-    }
+    let Some(()) = has_python() else { return };
     let scratch = Scratch::new();
     let script = "import os, select, socket, time\n\
         a, b = socket.socketpair()\n\
@@ -233,9 +222,8 @@ fn processes_and_sockets_share_one_clock() {
 /// A server and its clients on a model, loaded once: each transaction must reach the drive once.
 #[test]
 fn a_server_and_its_clients_run_on_a_model() {
-    if is_missing() || lacks_a_server("a server in virtual time") {
-        return;
-    }
+    let Some(()) = has_python() else { return };
+    let Some(()) = has_server("a server in virtual time") else { return };
     let scratch = Scratch::new();
     let text = "schema = 2\nname = \"server\"\n[[stack]]\nname = \"gp3\"\ndevice = \"model:aws-gp3\"\n\
         [[stack]]\nname = \"optane\"\ndevice = \"model:intel-p4800x\"\ncores = 4\n\
@@ -269,9 +257,7 @@ fn a_server_and_its_clients_run_on_a_model() {
 /// A program that waits for input must neither stop the others nor be reported as a deadlock.
 #[test]
 fn input_is_waited_for_outside_of_the_simulation() {
-    if is_missing() {
-        return;
-    }
+    let Some(()) = has_python() else { return };
     let scratch = Scratch::new();
     let mut command = scratch.crosspoint();
     let script = "import threading, time\n\
@@ -295,9 +281,7 @@ fn input_is_waited_for_outside_of_the_simulation() {
 /// A killed simulation must not leave its program, or a child of it, asleep for ever.
 #[test]
 fn a_killed_simulation_takes_its_program_along() {
-    if is_missing() {
-        return;
-    }
+    let Some(()) = has_python() else { return };
     let scratch = Scratch::new();
     let busy = "import os\nprint(os.getpid(), flush=True)\nwhile True: pass";
     let asleep = "import os, time\nchild = os.fork()\nif child == 0: os.close(1); time.sleep(1e6)\n\
@@ -344,9 +328,7 @@ fn public_place() -> tempfile::TempDir {
 /// lost flush would make the rates wrong.
 #[test]
 fn a_study_runs_databases_on_models_without_root() {
-    if is_missing() {
-        return;
-    }
+    let Some(()) = has_python() else { return };
     if is_root() && !has("setpriv") {
         return skip("databases in virtual time without root", "setpriv");
     }

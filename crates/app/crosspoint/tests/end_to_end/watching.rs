@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use crate::support::{Scratch, expect, stderr, stdout};
+use crate::support::{Scratch, expect, stderr};
 
 /// Long enough to be watched on a busy machine.
 const LONG: &str = "run block --rw randread --size 16m --runtime 600 . --out runs/long --detach";
@@ -27,9 +27,7 @@ fn process(scratch: &Scratch) -> String {
 #[test]
 fn a_detached_run_goes_on_is_watched_and_keeps_what_it_has_when_it_is_stopped() {
     let scratch = Scratch::new();
-    let started = scratch.run(LONG);
-    expect(&started, 0);
-    assert!(stdout(&started).contains("watch: crosspoint watch runs/long"), "{}", stdout(&started));
+    scratch.prints(LONG, 0, &["watch: crosspoint watch runs/long"]);
     // Without a terminal it prints one line per second; the reader leaves after the second line.
     let mut child =
         scratch.crosspoint().arg("watch").stdout(Stdio::piped()).spawn().expect("starts");
@@ -41,9 +39,7 @@ fn a_detached_run_goes_on_is_watched_and_keeps_what_it_has_when_it_is_stopped() 
     child.kill().expect("it is left");
     child.wait().expect("it ends");
     // A second run in the same folder must report the first one, not take its progress for its own.
-    let second = scratch.run(LONG);
-    expect(&second, 2);
-    assert!(stderr(&second).contains("exists already"), "{}", stderr(&second));
+    scratch.fails(LONG, 2, &["exists already"]);
     let again = scratch.run("run --resume runs/long --detach");
     assert!(!again.status.success() && stderr(&again).contains("another process"));
     stopped(&scratch, &process(&scratch));

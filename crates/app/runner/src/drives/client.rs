@@ -172,9 +172,6 @@ impl DriveProcess {
     }
 
     /// Shuts the server down cleanly.
-    ///
-    /// # Errors
-    /// When the drive is in use.
     pub(crate) fn end(mut self) -> Result<(), StackError> {
         self.done(&Request::End, END_MAX)?;
         self.child.wait().map(|_| ()).map_err(StackError::io("end the server of", self.file()))

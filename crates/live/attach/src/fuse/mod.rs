@@ -18,17 +18,27 @@ use std::thread::JoinHandle;
 use rustix::process::{getegid, geteuid};
 
 use crate::timed::ServedDisk;
-use crate::transport::{AttachError, Missing, Opened, Transport};
+use crate::transport::{AttachError, Opened, Transport};
 use classic::ClassicServer;
 use ring::{RingServer, Rings};
 
 /// FUSE over io_uring (Linux 6.14): a thread for each processor.
-#[derive(Debug)]
-pub(crate) struct FuseRings;
+pub(crate) const RINGS: Transport = Transport {
+    word: "rings",
+    about: "FUSE over io_uring, a thread for each processor",
+    available: mount::rings_available,
+    changes_host: mount::allows_rings,
+    open: open_rings,
+};
 
 /// FUSE by reading and writing `/dev/fuse`: one thread.
-#[derive(Debug)]
-pub(crate) struct FuseClassic;
+pub(crate) const CLASSIC: Transport = Transport {
+    word: "classic",
+    about: "FUSE, one thread",
+    available: mount::fuse_available,
+    changes_host: || false,
+    open: open_classic,
+};
 
 /// User and group that own the file.
 fn owner() -> (u32, u32) {
@@ -48,52 +58,20 @@ fn thread(
     started.map_err(|error| AttachError::Io("start a thread", error))
 }
 
-impl Transport for FuseRings {
-    fn word(&self) -> &'static str {
-        "rings"
-    }
-
-    fn about(&self) -> &'static str {
-        "FUSE over io_uring, a thread for each processor"
-    }
-
-    fn available(&self) -> Result<(), Missing> {
-        mount::rings_available()
-    }
-
-    fn changes_host(&self) -> bool {
-        mount::allows_rings()
-    }
-
-    fn open(&self, place: &Path, disk: &Arc<ServedDisk>) -> Result<Opened, AttachError> {
-        let processors = mount::processors();
-        let processors = processors.map_err(|error| AttachError::Io("count processors", error))?;
-        let fuse = mount::mount(place, true)?;
-        let rings = Arc::new(Rings::new(fuse, Arc::clone(disk), owner(), processors));
-        let threads = (0..processors).map(|number| {
-            let rings = Arc::clone(&rings);
-            thread(number, move || RingServer::of_thread(&rings, number)?.run())
-        });
-        Ok(Opened { file: place.join(wire::NAME), threads: threads.collect() })
-    }
+fn open_rings(place: &Path, disk: &Arc<ServedDisk>) -> Result<Opened, AttachError> {
+    let processors = mount::processors();
+    let processors = processors.map_err(|error| AttachError::Io("count processors", error))?;
+    let fuse = mount::mount(place, true)?;
+    let rings = Arc::new(Rings::new(fuse, Arc::clone(disk), owner(), processors));
+    let threads = (0..processors).map(|number| {
+        let rings = Arc::clone(&rings);
+        thread(number, move || RingServer::of_thread(&rings, number)?.run())
+    });
+    Ok(Opened { file: place.join(wire::NAME), threads: threads.collect() })
 }
 
-impl Transport for FuseClassic {
-    fn word(&self) -> &'static str {
-        "classic"
-    }
-
-    fn about(&self) -> &'static str {
-        "FUSE, one thread"
-    }
-
-    fn available(&self) -> Result<(), Missing> {
-        mount::fuse_available()
-    }
-
-    fn open(&self, place: &Path, disk: &Arc<ServedDisk>) -> Result<Opened, AttachError> {
-        let (fuse, disk) = (mount::mount(place, false)?, Arc::clone(disk));
-        let threads = vec![thread(0, move || ClassicServer::new(fuse, disk, owner()).run())];
-        Ok(Opened { file: place.join(wire::NAME), threads })
-    }
+fn open_classic(place: &Path, disk: &Arc<ServedDisk>) -> Result<Opened, AttachError> {
+    let (fuse, disk) = (mount::mount(place, false)?, Arc::clone(disk));
+    let threads = vec![thread(0, move || ClassicServer::new(fuse, disk, owner()).run())];
+    Ok(Opened { file: place.join(wire::NAME), threads })
 }

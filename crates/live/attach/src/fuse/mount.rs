@@ -33,9 +33,6 @@ const BEGIN_SECONDS: i64 = 10;
 const SOURCE: &str = "crosspoint";
 
 /// Checks that FUSE is available.
-///
-/// # Errors
-/// What is missing.
 pub(crate) fn fuse_available() -> Result<(), Missing> {
     let device = Path::new("/dev/fuse");
     if let Err(error) = open(device, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
@@ -51,9 +48,6 @@ pub(crate) fn fuse_available() -> Result<(), Missing> {
 }
 
 /// Checks that FUSE over io_uring is available.
-///
-/// # Errors
-/// What is missing.
 pub(crate) fn rings_available() -> Result<(), Missing> {
     fuse_available()?;
     let allowed = std::fs::read_to_string(RINGS_PARAMETER).is_ok_and(|word| word.trim() == "Y");

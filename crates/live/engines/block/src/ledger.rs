@@ -6,10 +6,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use units::Bytes;
 use workload::stamp::Expected;
 
@@ -136,25 +136,14 @@ impl Ledger {
 impl Drop for Ledger {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `map` with this size and nothing refers to it any more.
-        unsafe { libc::munmap(self.words.cast(), self.count * size_of::<AtomicU64>()) };
+        let _ = unsafe { munmap(self.words.cast(), self.count * size_of::<AtomicU64>()) };
     }
 }
 
 fn map(file: &File, bytes: usize) -> io::Result<*mut AtomicU64> {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a fresh shared mapping of an open file that has that many bytes; the kernel picks the place.
-    let place = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED,
-            file.as_raw_fd(),
-            0,
-        )
-    };
-    if place == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
+    let place = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0)? };
     Ok(place.cast())
 }
 

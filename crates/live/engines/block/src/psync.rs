@@ -2,11 +2,11 @@
 //!
 //! Each thread is a client of its own at queue depth 1.
 
-use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::io::IoSlice;
 use std::os::unix::fs::FileExt;
 
 use engine::{Ended, EngineError, Session, Submit};
+use rustix::io::{ReadWriteFlags, pwritev2};
 use units::Nanos;
 use workload::{BlockGroup, BlockOp, Issue, OpClass};
 
@@ -63,7 +63,9 @@ impl Psync<'_> {
                 let buffer = self.buffers.stamped(0, length);
                 self.data.before(op, buffer);
                 if op.dsync {
-                    write_durably(file, buffer, offset)
+                    // On a device a write with forced unit access.
+                    let parts = [IoSlice::new(buffer)];
+                    pwritev2(file, &parts, offset, ReadWriteFlags::DSYNC).map_err(Into::into)
                 } else {
                     file.write_at(buffer, offset)
                 }
@@ -78,14 +80,4 @@ impl Psync<'_> {
             Err(error) => Err(EngineError::Os(error.raw_os_error().unwrap_or(libc::EIO))),
         }
     }
-}
-
-/// pwritev2(2) with `RWF_DSYNC`: on a device a write with forced unit access.
-fn write_durably(file: &File, buffer: &[u8], offset: u64) -> std::io::Result<usize> {
-    let vector = libc::iovec { iov_base: buffer.as_ptr() as *mut _, iov_len: buffer.len() };
-    let at = libc::off_t::try_from(offset).map_err(std::io::Error::other)?;
-    // SAFETY: the vector describes `buffer`, which lives through the call; the kernel only reads it.
-    let written =
-        unsafe { libc::pwritev2(file.as_raw_fd(), &raw const vector, 1, at, libc::RWF_DSYNC) };
-    usize::try_from(written).map_err(|_| std::io::Error::last_os_error())
 }

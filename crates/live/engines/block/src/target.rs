@@ -3,8 +3,10 @@
 //! Invariant: an operation goes to the device that its plan assigns.
 
 use std::fs::File;
+use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, RawFd};
 
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use units::Bytes;
 
 /// Open files or devices, each addressed up to the same size.
@@ -56,16 +58,9 @@ impl Target {
         const BYTES: usize = 4096;
         let mut space = vec![0u8; 2 * BYTES];
         let start = space.as_ptr().align_offset(BYTES);
-        let buffer = &mut space[start..start + BYTES];
-        let vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: BYTES };
-        self.files.iter().all(|file| {
-            let descriptor = file.as_raw_fd();
-            // SAFETY: the vector describes `buffer`, which lives through the call.
-            let read =
-                unsafe { libc::preadv2(descriptor, &raw const vector, 1, 0, libc::RWF_NOWAIT) };
-            let error = std::io::Error::last_os_error();
-            read >= 0 || error.raw_os_error() != Some(libc::EOPNOTSUPP)
-        })
+        let parts = &mut [IoSliceMut::new(&mut space[start..start + BYTES])];
+        let mut read = |file| preadv2(file, parts, 0, ReadWriteFlags::NOWAIT);
+        self.files.iter().all(|file| read(file) != Err(Errno::OPNOTSUPP))
     }
 
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {

@@ -50,12 +50,6 @@ pub struct Lmdb {
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 
-/// A thread's access.
-#[derive(Debug)]
-pub struct LmdbAccess<'a> {
-    lmdb: &'a Lmdb,
-}
-
 fn failed(action: &'static str) -> impl Fn(heed::Error) -> EngineError {
     move |error| EngineError::failed("lmdb", action, error)
 }
@@ -125,7 +119,8 @@ impl Engine for Lmdb {
     type Job = KvJob;
 
     fn probe(_: Option<&KvJob>) -> Result<String, EngineError> {
-        Ok(version())
+        let version = heed::lmdb_version();
+        Ok(format!("LMDB {}.{}.{}", version.major, version.minor, version.patch))
     }
 
     fn open(place: &Place, job: &KvJob) -> Result<Self, EngineError> {
@@ -136,10 +131,6 @@ impl Engine for Lmdb {
             open_with(place, job, &plain)?.close()?;
         }
         open_with(place, job, &own)
-    }
-
-    fn version(&self) -> String {
-        version()
     }
 
     fn notes(&self) -> Vec<String> {
@@ -158,16 +149,11 @@ impl Engine for Lmdb {
     }
 }
 
-fn version() -> String {
-    let version = heed::lmdb_version();
-    format!("LMDB {}.{}.{}", version.major, version.minor, version.patch)
-}
-
 impl KeyValueEngine for Lmdb {
-    type Access<'a> = LmdbAccess<'a>;
+    type Access<'a> = &'a Self;
 
-    fn access(&self) -> Result<LmdbAccess<'_>, EngineError> {
-        Ok(LmdbAccess { lmdb: self })
+    fn access(&self) -> Result<&Self, EngineError> {
+        Ok(self)
     }
 
     fn bytes_of_device(&self) -> Option<Bytes> {
@@ -176,10 +162,10 @@ impl KeyValueEngine for Lmdb {
     }
 }
 
-impl KeyValue for LmdbAccess<'_> {
+impl KeyValue for &Lmdb {
     fn get(&mut self, key: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool, EngineError> {
-        let txn = self.lmdb.env.read_txn().map_err(failed("begin"))?;
-        let found = self.lmdb.records.get(&txn, key).map_err(failed("get"))?;
+        let txn = self.env.read_txn().map_err(failed("begin"))?;
+        let found = self.records.get(&txn, key).map_err(failed("get"))?;
         if let Some(value) = found {
             seen(value);
         }
@@ -187,14 +173,14 @@ impl KeyValue for LmdbAccess<'_> {
     }
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
-        let mut txn = self.lmdb.env.write_txn().map_err(failed("begin"))?;
-        self.lmdb.records.put(&mut txn, key, value).map_err(failed("put"))?;
+        let mut txn = self.env.write_txn().map_err(failed("begin"))?;
+        self.records.put(&mut txn, key, value).map_err(failed("put"))?;
         txn.commit().map_err(failed("commit"))
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), EngineError> {
-        let mut txn = self.lmdb.env.write_txn().map_err(failed("begin"))?;
-        self.lmdb.records.delete(&mut txn, key).map_err(failed("delete"))?;
+        let mut txn = self.env.write_txn().map_err(failed("begin"))?;
+        self.records.delete(&mut txn, key).map_err(failed("delete"))?;
         txn.commit().map_err(failed("commit"))
     }
 
@@ -203,10 +189,9 @@ impl KeyValue for LmdbAccess<'_> {
         next: &mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> bool,
     ) -> Result<(), EngineError> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
-        let mut txn = self.lmdb.env.write_txn().map_err(failed("begin"))?;
+        let mut txn = self.env.write_txn().map_err(failed("begin"))?;
         while next(&mut key, &mut value) {
-            self.lmdb
-                .records
+            self.records
                 .put_with_flags(&mut txn, PutFlags::APPEND, &key, &value)
                 .map_err(failed("append"))?;
         }
@@ -218,11 +203,11 @@ impl KeyValue for LmdbAccess<'_> {
         from: &[u8],
         seen: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), EngineError> {
-        let txn = self.lmdb.env.read_txn().map_err(failed("begin"))?;
+        let txn = self.env.read_txn().map_err(failed("begin"))?;
         // LMDB has no empty key; here it means the first.
         let start = if from.is_empty() { Bound::Unbounded } else { Bound::Included(from) };
         let range = (start, Bound::Unbounded);
-        for item in self.lmdb.records.range(&txn, &range).map_err(failed("iterate"))? {
+        for item in self.records.range(&txn, &range).map_err(failed("iterate"))? {
             let (key, value) = item.map_err(failed("iterate"))?;
             if !seen(key, value) {
                 break;

@@ -19,58 +19,38 @@ use crate::reach::{connect_briefly, told};
 use crate::session::MysqlSession;
 use crate::status;
 
-/// Connection set-up to a server.
-pub trait Reach {
-    /// Connects.
-    ///
-    /// # Errors
-    /// [`engine::ErrorKind::Refused`] with what to do.
-    fn connect(&self) -> Result<Conn, EngineError>;
-
-    /// The server's version, after checking that it is usable: new enough, the database is ours or released
-    /// by the study, and the account may create, fill and drop tables.
-    ///
-    /// # Errors
-    /// [`engine::ErrorKind::Refused`], with help.
-    fn check(&self, job: &SqlJob) -> Result<(Flavour, String), EngineError>;
-}
-
-impl Reach for Target {
-    fn connect(&self) -> Result<Conn, EngineError> {
-        connect_briefly(self)
-    }
-
-    fn check(&self, job: &SqlJob) -> Result<(Flavour, String), EngineError> {
-        let mut conn = self.connect()?;
-        let version: Option<String> = conn.query_first("SELECT VERSION()").map_err(told)?;
-        let version = version.unwrap_or_default();
-        let maria = version.contains("MariaDB");
-        let flavour = if maria { Flavour::MariaDb } else { Flavour::MySql };
-        check_version(flavour, &version)
-            .map_err(|reason| EngineError::refused(reason, "use a newer server"))?;
-        if let Some(database) = &self.database {
-            owner::look(&mut conn, job)?;
-            owner::drop_left_probe(&mut conn)?;
-            let probe = owner::PROBE;
-            for statement in [
-                // Fails if a foreign table has this name.
-                format!(
-                    "CREATE TABLE {probe} (id INT PRIMARY KEY, k INT) COMMENT='{}'",
-                    owner::COMMENT
-                ),
-                format!("CREATE INDEX k ON {probe}(k)"),
-                format!("INSERT INTO {probe} VALUES (1, 1)"),
-                format!("UPDATE {probe} SET k=2"),
-                format!("SELECT k FROM {probe}"),
-                format!("DELETE FROM {probe}"),
-                format!("DROP TABLE {probe}"),
-            ] {
-                let result = conn.query_drop(&statement).map_err(told);
-                result.map_err(|error| not_allowed(&self.user, database, &statement, &error))?;
-            }
+/// The server's version, after checking that it is usable: new enough, the database is ours or released by
+/// the study, and the account may create, fill and drop tables.
+pub(crate) fn check(target: &Target, job: &SqlJob) -> Result<(Flavour, String), EngineError> {
+    let mut conn = connect_briefly(target)?;
+    let version: Option<String> = conn.query_first("SELECT VERSION()").map_err(told)?;
+    let version = version.unwrap_or_default();
+    let maria = version.contains("MariaDB");
+    let flavour = if maria { Flavour::MariaDb } else { Flavour::MySql };
+    check_version(flavour, &version)
+        .map_err(|reason| EngineError::refused(reason, "use a newer server"))?;
+    if let Some(database) = &target.database {
+        owner::look(&mut conn, job)?;
+        owner::drop_left_probe(&mut conn)?;
+        let probe = owner::PROBE;
+        for statement in [
+            // Fails if a foreign table has this name.
+            format!(
+                "CREATE TABLE {probe} (id INT PRIMARY KEY, k INT) COMMENT='{}'",
+                owner::COMMENT
+            ),
+            format!("CREATE INDEX k ON {probe}(k)"),
+            format!("INSERT INTO {probe} VALUES (1, 1)"),
+            format!("UPDATE {probe} SET k=2"),
+            format!("SELECT k FROM {probe}"),
+            format!("DELETE FROM {probe}"),
+            format!("DROP TABLE {probe}"),
+        ] {
+            let result = conn.query_drop(&statement).map_err(told);
+            result.map_err(|error| not_allowed(&target.user, database, &statement, &error))?;
         }
-        Ok((flavour, version))
     }
+    Ok((flavour, version))
 }
 
 fn not_allowed(user: &str, database: &str, statement: &str, error: &EngineError) -> EngineError {
@@ -105,7 +85,7 @@ impl Mysql {
     pub(crate) fn ask<T>(&self, question: impl FnOnce(&mut Conn) -> mysql::Result<T>) -> Option<T> {
         let mut status = self.status.lock().ok()?;
         if status.is_none() {
-            *status = self.target.connect().ok();
+            *status = connect_briefly(&self.target).ok();
         }
         let answer = question(status.as_mut()?);
         if answer.is_err() {
@@ -169,7 +149,7 @@ impl SqlEngine for Mysql {
 
     fn claim(&self) -> Result<(), EngineError> {
         match self.job.dsn {
-            Some(_) => owner::claim(&mut self.target.connect()?, &self.job),
+            Some(_) => owner::claim(&mut connect_briefly(&self.target)?, &self.job),
             None => Ok(()),
         }
     }
@@ -180,7 +160,7 @@ impl SqlEngine for Mysql {
 
     fn set(&self, setting: &str) -> Result<(), EngineError> {
         let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
-        owner::set(&mut self.target.connect()?, name, value)
+        owner::set(&mut connect_briefly(&self.target)?, name, value)
     }
 
     fn table_bytes(&self) -> u64 {

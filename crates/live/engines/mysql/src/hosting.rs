@@ -1,7 +1,6 @@
 //! The server contract: private servers created and started, users' servers connected.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use engine::{EngineError, Hosting, Place, PrivateServer, Reached, ServerVerbs};
 use stack::{Journal, Undo};
@@ -9,7 +8,7 @@ use study::{Memory, SqlJob};
 use units::Bytes;
 
 use crate::binary::Binary;
-use crate::connection::Reach;
+use crate::connection::check as check_server;
 use crate::home::Home;
 use crate::initialise::initialise;
 use crate::options::{Listen, Own, arguments};
@@ -49,7 +48,7 @@ fn check(job: &SqlJob) -> Result<(), EngineError> {
         let target = target_of(dsn).map_err(correct)?;
         // The check creates and drops an ordinary table, which concurrent runs would see.
         let _held = hold(&target)?;
-        return target.check(job).map(|_| ());
+        return check_server(&target, job).map(|_| ());
     }
     Listen::parse(&job.listen).map_err(correct)?.check_free()?;
     Binary::find(Own::server(job))?;
@@ -81,7 +80,7 @@ fn reach(job: &SqlJob, dsn: &str, journal: &Journal) -> Result<Reached, EngineEr
     let refuse = |reason| EngineError::refused(reason, "correct the dsn");
     let target = target_of(dsn).map_err(refuse)?;
     let held = Box::new(hold(&target)?);
-    let (flavour, _) = target.check(job)?;
+    let (flavour, _) = check_server(&target, job)?;
     if journal.owed_to(dsn).map_err(|error| refuse(error.to_string()))? {
         return Err(EngineError::refused(
             "a killed run left variables of this server changed",
@@ -112,18 +111,4 @@ fn pool(job: &SqlJob, tables: Option<u64>) -> Bytes {
 fn data(place: &Path) -> Vec<PathBuf> {
     let data = place.join("data");
     vec![data.clone(), data.join(DATABASE)]
-}
-
-impl engine::Server for Server {
-    fn process(&self) -> u32 {
-        Self::process(self)
-    }
-
-    fn obituary(&mut self, wait: Duration) -> Option<String> {
-        Self::obituary(self, wait)
-    }
-
-    fn stop(self: Box<Self>) -> Result<(), String> {
-        Self::stop(*self)
-    }
 }

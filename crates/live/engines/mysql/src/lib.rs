@@ -19,12 +19,12 @@ mod status;
 mod wire;
 
 pub use binary::Binary;
-pub use connection::{Mysql, Reach};
+pub use connection::Mysql;
 pub use home::Home;
 pub use initialise::initialise;
 pub use options::{Listen, arguments, table_options};
 pub use owner::{Held, hold};
-pub use reach::target_of;
+pub use reach::{connect_briefly, target_of};
 pub use server::Server;
 
 /// For fuzz targets: results as a server sends them.

@@ -37,7 +37,10 @@ fn connect_within(
 }
 
 /// Connects with time limits, for short queries.
-pub(crate) fn connect_briefly(target: &Target) -> Result<Conn, EngineError> {
+///
+/// # Errors
+/// [`ErrorKind::Refused`] with what to do.
+pub fn connect_briefly(target: &Target) -> Result<Conn, EngineError> {
     connect_within(target, 32, Some(ANSWER_MAX))
 }
 

@@ -101,7 +101,7 @@ impl Server {
         let up = server.wait_until_up(stop);
         let _ = fs::remove_file(home.path(ACCOUNTS));
         up?;
-        let process = server.process();
+        let process = server.child.id();
         if private.simulation.is_some_and(|simulation| !simulation.has_joined(process)) {
             let reason = "the server did not load the library of virtual time".to_owned();
             return Err(refused(reason, "use a dynamically linked server"));
@@ -113,7 +113,7 @@ impl Server {
         let began = Instant::now();
         let target = self.target(None);
         loop {
-            if let Some(how) = self.obituary(Duration::ZERO) {
+            if let Some(how) = engine::Server::obituary(self, Duration::ZERO) {
                 let reason = format!("the server did not start: it {how}");
                 return Err(refused(reason, "see the server's log"));
             }
@@ -133,12 +133,6 @@ impl Server {
             }
             std::thread::sleep(LOOK);
         }
-    }
-
-    /// Its process ID.
-    #[must_use]
-    pub fn process(&self) -> u32 {
-        self.child.id()
     }
 
     /// Where it listens.
@@ -167,8 +161,25 @@ impl Server {
         }
     }
 
-    /// Its exit status and the last lines of its log; `None` if it still runs after `wait`.
-    pub fn obituary(&mut self, wait: Duration) -> Option<String> {
+    fn last_words(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        last_lines(&String::from_utf8_lossy(&text))
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // Our child, not waited for yet, so the ID is still its own.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+impl engine::Server for Server {
+    fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn obituary(&mut self, wait: Duration) -> Option<String> {
         let began = Instant::now();
         let status = loop {
             match self.child.try_wait().ok().flatten() {
@@ -185,16 +196,7 @@ impl Server {
         Some(format!("{how}; the last lines of its log: {}", self.last_words()))
     }
 
-    fn last_words(&self) -> String {
-        let text = fs::read(&self.log).unwrap_or_default();
-        last_lines(&String::from_utf8_lossy(&text))
-    }
-
-    /// Shuts it down cleanly; kills it if that takes too long.
-    ///
-    /// # Errors
-    /// How it ended instead, as the end of a sentence about the server.
-    pub fn stop(mut self) -> Result<(), String> {
+    fn stop(mut self: Box<Self>) -> Result<(), String> {
         if let Some(how) = self.obituary(Duration::ZERO) {
             return Err(how);
         }
@@ -210,13 +212,6 @@ impl Server {
             std::thread::sleep(LOOK);
         }
         Err("did not shut down in time and was killed".into())
-    }
-
-    fn signal(&self, signal: Signal) {
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // Our child, not waited for yet, so the ID is still its own.
-            let _ = kill_process(pid, signal);
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod support;
 
-use crosspoint_engine_mysql::{Mysql, Reach};
+use crosspoint_engine_mysql::{Mysql, connect_briefly};
 use engine::Place;
 use engine::sql::load;
 use mysql::prelude::Queryable;
@@ -35,7 +35,7 @@ fn a_load_that_was_cut_off_goes_on_to_the_same_tables() {
     let job = job("tables = 2\nrows = 9000\nthreads = 1\nkeys = \"gaussian\"\n");
     let private = Private::start(&job, &[]);
     let (engine, plan) = (private.engine(&job), sql_plan(&job, Nanos::MAX));
-    let mut conn = private.server.target(Some("sbtest")).connect().expect("a connection");
+    let mut conn = connect_briefly(&private.server.target(Some("sbtest"))).expect("a connection");
     assert!(load(&engine, &plan, (Seed(5), 2), &mut |_| true).expect("loaded"));
     let whole = sums(&mut conn);
     conn.query_drop("DROP TABLE sbtest1, sbtest2").expect("dropped");

@@ -7,7 +7,8 @@ mod support;
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use crosspoint_engine_mysql::Reach;
+use crosspoint_engine_mysql::connect_briefly;
+use engine::Server as _;
 use mysql::prelude::Queryable;
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 use support::{Private, job, missing};
@@ -95,7 +96,7 @@ fn general_log(private: &Private) -> std::path::PathBuf {
 impl Logs {
     /// The log entries that `work` causes.
     fn of(&self, work: impl FnOnce()) -> Vec<Logged> {
-        let mut conn = self.private.server.target(None).connect().expect("a connection");
+        let mut conn = connect_briefly(&self.private.server.target(None)).expect("a connection");
         let path = general_log(&self.private);
         conn.query_drop("SET GLOBAL general_log = ON").expect("a log");
         work();
@@ -183,7 +184,7 @@ fn statements_are_those_of_sysbench() {
         ))
     };
     let private = Private::start(&keys("read_write", "uniform", true), &[]);
-    let mut conn = private.server.target(None).connect().expect("a connection");
+    let mut conn = connect_briefly(&private.server.target(None)).expect("a connection");
     conn.query_drop("SET GLOBAL general_log_file = 'general.log'").expect("it works");
     sysbench(&private, "oltp_read_write", &["--threads=2"], "prepare");
     let logs = Logs { private };

@@ -127,14 +127,8 @@ const VENDORED: &str = "librocksdb.so.11.8.1 (vendored)";
 
 /// File names used by distributions and builds, the plain one first.
 const NAMES: [&str; 9] = [
-    "librocksdb.so",
-    "librocksdb.so.11",
-    "librocksdb.so.10",
-    "librocksdb.so.9.10",
-    "librocksdb.so.8.9",
-    "librocksdb.so.8",
-    "librocksdb.so.7.8",
-    "librocksdb.so.7",
+    "librocksdb.so", "librocksdb.so.11", "librocksdb.so.10", "librocksdb.so.9.10",
+    "librocksdb.so.8.9", "librocksdb.so.8", "librocksdb.so.7.8", "librocksdb.so.7",
     "librocksdb.so.6.11",
 ];
 

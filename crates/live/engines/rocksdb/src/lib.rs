@@ -288,10 +288,6 @@ impl Engine for RocksDb {
         }
     }
 
-    fn version(&self) -> String {
-        version(self.api)
-    }
-
     fn counters(&self) -> Vec<Counter> {
         let stalled = stalled_seconds(&self.property(DATABASE_STATISTICS));
         let stalled = stalled.map(|seconds| Counter {

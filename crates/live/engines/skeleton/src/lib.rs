@@ -131,10 +131,6 @@ impl Engine for Skeleton {
         let sync = job.durability == Durability::Device;
         Ok(Self { log, sync, end: Some(end).into(), index: index.into() })
     }
-
-    fn version(&self) -> String {
-        "skeleton 1".into()
-    }
 }
 
 impl KeyValueEngine for Skeleton {

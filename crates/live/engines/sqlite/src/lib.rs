@@ -90,10 +90,6 @@ impl Engine for Sqlite {
         let keeper = self.keeper.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
         keeper.close().map_err(|(_, error)| failed("close")(error))
     }
-
-    fn version(&self) -> String {
-        version()
-    }
 }
 
 fn version() -> String {

@@ -101,10 +101,6 @@ impl Engine for SqliteOltp {
         Ok(Self { path, job: job.clone(), keeper })
     }
 
-    fn version(&self) -> String {
-        crate::version()
-    }
-
     fn settings(&self) -> Vec<(String, String)> {
         let names =
             ["page_size", "cache_size", "journal_mode", "synchronous", "wal_autocheckpoint"];

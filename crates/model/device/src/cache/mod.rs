@@ -442,19 +442,11 @@ impl<D: Device> Device for Cache<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::constant::ConstantKind;
-    use crate::ram::{Ram, RamParameters};
-
-    fn constant<T>(value: T) -> Constant<T> {
-        Constant { value, kind: ConstantKind::Assumed, source: "test".into() }
-    }
+    use crate::constant::constant;
+    use crate::ram::Ram;
 
     fn ram(micros: u64) -> Ram {
-        Ram::new(&RamParameters {
-            serial_time: constant(Nanos::from_micros(micros)),
-            copy_time: constant(Nanos::ZERO),
-            fixed_time: constant(Nanos::ZERO),
-        })
+        Ram::taking(Nanos::from_micros(micros), Nanos::ZERO)
     }
 
     /// Fast takes 10 us, slow 100 us; 8 lines of 4 KiB.

@@ -62,11 +62,7 @@ impl Flushes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::constant::{Constant, ConstantKind};
-
-    fn constant<T>(value: T) -> Constant<T> {
-        Constant { value, kind: ConstantKind::Measured, source: "test".into() }
-    }
+    use crate::constant::constant;
 
     /// A commit must take the flush that was measured after as many writes.
     #[test]

@@ -327,12 +327,8 @@ impl Device for Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::constant::ConstantKind;
+    use crate::constant::constant;
     use units::Bytes;
-
-    fn constant<T>(value: T) -> Constant<T> {
-        Constant { value, kind: ConstantKind::Measured, source: "test".into() }
-    }
 
     fn parameters() -> FlowParameters {
         let row = |times: [u64; 3]| times.map(Nanos::from_micros).to_vec();

@@ -96,8 +96,7 @@ pub struct Nand {
     parameters: NandParameters,
     random: Xoshiro256PlusPlus,
     events: EventQueue<Event>,
-    slots: Vec<Slot>,
-    free_slots: Vec<u32>,
+    slots: Slab<Slot>,
     /// Requests that wait for admission.
     outside: Arbiter,
     /// Maximum number of admitted requests, and whether the host's queues take turns.
@@ -141,8 +140,7 @@ impl Nand {
             parameters: parameters.clone(),
             random: Xoshiro256PlusPlus::seed_from_u64(seed.0),
             events: EventQueue::default(),
-            slots: Vec::new(),
-            free_slots: Vec::new(),
+            slots: Slab::default(),
             outside: Arbiter::default(),
             inside_max: parameters.inside_max() as usize,
             in_turns: parameters.commands_inside.is_some(),
@@ -182,10 +180,6 @@ impl Nand {
         }
     }
 
-    fn in_flight(&self) -> usize {
-        self.slots.len() - self.free_slots.len()
-    }
-
     fn admit(&mut self, now: Nanos, request: Request, submitted: Nanos) {
         if self.next_stall <= now {
             self.stall(now);
@@ -205,21 +199,12 @@ impl Nand {
             arrived: now,
             cache,
         };
-        let slot = match self.free_slots.pop() {
-            Some(slot) => {
-                self.slots[slot as usize] = taken;
-                slot
-            }
-            None => {
-                self.slots.push(taken);
-                (self.slots.len() - 1) as u32
-            }
-        };
+        let slot = self.slots.put(taken);
         self.events.push(now + front, Event::new(AT_CONTROLLER, slot));
     }
 
     fn read_pages(&mut self, now: Nanos, slot: u32) {
-        let request = self.slots[slot as usize].request;
+        let request = self.slots.get(slot).request;
         let page = self.page;
         let end = request.offset + u64::from(request.length);
         let (mut at, mut pages) = (request.offset, 0);
@@ -237,7 +222,7 @@ impl Nand {
             at = next;
             pages += 1;
         }
-        let slot = &mut self.slots[slot as usize];
+        let slot = self.slots.at(slot);
         (slot.pages, slot.pages_left) = (pages, pages);
     }
 
@@ -314,13 +299,12 @@ impl Nand {
             AT_CONTROLLER => {
                 let slot = of;
                 let start = self.controller_free.max(now);
-                self.controller_free =
-                    start + self.controller_time(self.slots[slot as usize].request);
+                self.controller_free = start + self.controller_time(self.slots.get(slot).request);
                 self.events.push(self.controller_free, Event::new(ARRIVED, slot));
             }
             ARRIVED => {
                 let slot = of;
-                let Request { operation, offset, length, .. } = self.slots[slot as usize].request;
+                let Request { operation, offset, length, .. } = self.slots.get(slot).request;
                 match operation {
                     Operation::Read => self.read_arrived(now, slot),
                     Operation::Write => self.write_arrived(now, slot),
@@ -344,10 +328,10 @@ impl Nand {
             ON_LINK => {
                 let place = of;
                 let page = self.pages.take(place);
-                let slot = &self.slots[page.slot as usize];
+                let slot = self.slots.get(page.slot);
                 let first = slot.pages_left == slot.pages;
                 let end = self.cross_link(now, u64::from(page.chunks), first);
-                let slot = &mut self.slots[page.slot as usize];
+                let slot = self.slots.at(page.slot);
                 slot.pages_left -= 1;
                 if slot.pages_left == 0 {
                     // The request waits for the last page over the link.
@@ -358,8 +342,8 @@ impl Nand {
             }
             COMPLETE => {
                 let slot = of;
-                done.push(self.completion(now, &self.slots[slot as usize]));
-                self.free_slots.push(slot);
+                let slot = self.slots.take(slot);
+                done.push(self.completion(now, &slot));
                 if let Some((request, submitted)) = self.outside.pop() {
                     self.admit(now, request, submitted);
                 }
@@ -397,7 +381,7 @@ impl Step {
 
 impl Device for Nand {
     fn submit(&mut self, now: Nanos, request: Request) {
-        if self.in_flight() < self.inside_max {
+        if self.slots.in_use() < self.inside_max {
             self.admit(now, request, now);
         } else {
             let queue = if self.in_turns { request.queue } else { 0 };

@@ -90,7 +90,7 @@ impl WriteBuffer {
 impl Nand {
     /// A read has passed the controller: it continues, unless a write has waited too long.
     pub(super) fn read_arrived(&mut self, now: Nanos, slot: u32) {
-        self.slots[slot as usize].arrived = now;
+        self.slots.at(slot).arrived = now;
         if self.reads_wait(now) {
             self.buffer.held.push_back(slot);
         } else {
@@ -102,13 +102,13 @@ impl Nand {
     fn reads_wait(&self, came: Nanos) -> bool {
         let Some(most) = &self.parameters.write_wait_max else { return false };
         let oldest = self.buffer.waiting.front();
-        oldest.is_some_and(|slot| self.slots[*slot as usize].arrived + most.value < came)
+        oldest.is_some_and(|slot| self.slots.get(*slot).arrived + most.value < came)
     }
 
     pub(super) fn write_arrived(&mut self, now: Nanos, slot: u32) {
-        let request = self.slots[slot as usize].request;
+        let request = self.slots.get(slot).request;
         self.cross_link(now, request.chunks(), true);
-        self.slots[slot as usize].arrived = now;
+        self.slots.at(slot).arrived = now;
         self.buffer.waiting.push_back(slot);
         self.fill_buffer(now);
     }
@@ -119,7 +119,7 @@ impl Nand {
         let room = self.parameters.write_buffer.value.get();
         self.begin_work(now);
         while let Some(&slot) = self.buffer.waiting.front() {
-            let bytes = self.slots[slot as usize].request.chunks() * CHUNK;
+            let bytes = self.slots.get(slot).request.chunks() * CHUNK;
             // Gathered data waits for more writes: only due data frees space.
             if self.buffer.used > self.buffer.gathered && self.buffer.used + bytes > room {
                 break;
@@ -129,7 +129,7 @@ impl Nand {
             self.begin_work(now);
         }
         while let Some(&slot) = self.buffer.held.front() {
-            if self.reads_wait(self.slots[slot as usize].arrived) {
+            if self.reads_wait(self.slots.get(slot).arrived) {
                 break;
             }
             self.buffer.held.pop_front();
@@ -139,7 +139,7 @@ impl Nand {
 
     /// Takes a write of this many chunk bytes into the buffer.
     fn take_write(&mut self, now: Nanos, slot: u32, bytes: u64) {
-        let request = self.slots[slot as usize].request;
+        let request = self.slots.get(slot).request;
         self.buffer.used += bytes;
         self.buffer.gathered += bytes;
         self.buffer.unmapped = true;
@@ -161,7 +161,7 @@ impl Nand {
             self.program_host_data(size, self.parameters.program_time.value, Purpose::NOTHING);
         }
         if forced {
-            self.slots[slot as usize].arrived = acknowledged;
+            self.slots.at(slot).arrived = acknowledged;
             // Its data, then the mapping; this makes all acknowledged writes durable.
             self.buffer.unmapped = false;
             self.program_durably(slot, 2);
@@ -216,10 +216,10 @@ impl Nand {
     fn program_durably(&mut self, slot: u32, programs: u64) {
         let (gathered, each) = (self.buffer.gathered, self.flush_program_time());
         if gathered > 0 {
-            self.slots[slot as usize].media = each * programs;
+            self.slots.at(slot).media = each * programs;
             return self.program_host_data(gathered, each * programs, slot);
         }
-        self.slots[slot as usize].media = each;
+        self.slots.at(slot).media = each;
         let purpose = Purpose { order: self.buffer.order(), slot };
         self.task_due((each, 0), purpose);
     }
@@ -227,7 +227,7 @@ impl Nand {
     /// A flush: programs buffered data with the mapping of everything since the last flush; completes when
     /// all earlier programs have.
     pub(super) fn flush(&mut self, now: Nanos, slot: u32) {
-        self.slots[slot as usize].arrived = now;
+        self.slots.at(slot).arrived = now;
         if self.is_volatile() && std::mem::take(&mut self.buffer.unmapped) {
             self.program_durably(slot, 1);
         }
@@ -243,7 +243,7 @@ impl Nand {
 
     fn end_flushes(&mut self, now: Nanos) {
         while let Some(slot) = self.buffer.flushed() {
-            let state = &mut self.slots[slot as usize];
+            let state = self.slots.at(slot);
             state.media = state.media.min(now.since(state.arrived));
             state.cache = now.since(state.arrived).since(state.media);
             self.events.push(now, Event::new(COMPLETE, slot));
@@ -323,8 +323,9 @@ impl Nand {
         if purpose.order != Purpose::NOTHING {
             self.buffer.ended(purpose.order);
         }
-        let state = self.slots.get(purpose.slot as usize);
-        if state.is_some_and(|state| state.request.operation == Operation::Write) {
+        if purpose.slot != Purpose::NOTHING
+            && self.slots.get(purpose.slot).request.operation == Operation::Write
+        {
             self.forced_write_ended(now, purpose.slot);
         }
         self.fill_buffer(now);
@@ -335,7 +336,7 @@ impl Nand {
 
     /// The programs of a forced write have ended.
     fn forced_write_ended(&mut self, now: Nanos, slot: u32) {
-        let state = &mut self.slots[slot as usize];
+        let state = self.slots.at(slot);
         let done = now.max(state.arrived);
         // Time before the acknowledgement is in other stages already.
         state.media = state.media.min(done.since(state.arrived));

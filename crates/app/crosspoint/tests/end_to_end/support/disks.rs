@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use super::{Scratch, expect, has, is_root, skip};
 
-/// Whether disks can be attached here; reports a skip otherwise.
-pub fn possible(test: &str) -> bool {
+/// Skips a test if disks cannot be attached here.
+pub fn possible(test: &str) -> Option<()> {
     let there = Path::new("/dev/fuse").exists() && (is_root() || has("fusermount3"));
     if !there {
         skip(test, "/dev/fuse, and root or fusermount3");
     }
-    there
+    there.then_some(())
 }
 
 /// Attaches; returns the description of the disk.

@@ -45,6 +45,27 @@ impl Scratch {
         self.crosspoint().args(words.split(' ')).output().expect("the program starts")
     }
 
+    /// Asserts the exit code, and that stderr contains all of `parts`.
+    pub fn fails(&self, words: &str, code: i32, parts: &[&str]) {
+        let output = self.run(words);
+        expect(&output, code);
+        contains(&stderr(&output), words, parts);
+    }
+
+    /// Like [`Self::fails`], for stdout.
+    pub fn prints(&self, words: &str, code: i32, parts: &[&str]) {
+        let output = self.run(words);
+        expect(&output, code);
+        contains(&stdout(&output), words, parts);
+    }
+
+    /// The JSON document that a command prints.
+    pub fn json(&self, words: &str) -> serde_json::Value {
+        let output = self.run(words);
+        expect(&output, 0);
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
     /// The mark of the only run with a journal here.
     pub fn mark(&self) -> String {
         let mut journals =
@@ -117,6 +138,24 @@ pub fn stderr(output: &Output) -> String {
 pub fn expect(output: &Output, code: i32) {
     let said = format!("{}{}", stdout(output), stderr(output));
     assert_eq!(output.status.code(), Some(code), "{said}");
+}
+
+fn contains(said: &str, words: &str, parts: &[&str]) {
+    parts.iter().for_each(|part| assert!(said.contains(part), "{words}: `{part}`: {said}"));
+}
+
+/// Skips a test unless this is root (`root`, and what for) with these programs and paths.
+pub fn needs(test: &str, wanted: &[&str]) -> Option<()> {
+    let there = |one: &&str| match one.split(',').next() {
+        Some("root") => is_root(),
+        Some(path) if path.starts_with('/') => Path::new(path).exists(),
+        _ => has(one),
+    };
+    let there = wanted.iter().all(there);
+    if !there {
+        skip(test, &wanted.join(", "));
+    }
+    there.then_some(())
 }
 
 /// Reports and counts a skipped test.

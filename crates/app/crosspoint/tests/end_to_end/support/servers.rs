@@ -4,20 +4,20 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use engine::{Hosting, PrivateServer};
-use engine_mysql::{Binary, Home, Listen, Reach, Server, arguments, initialise};
+use engine_mysql::{Binary, Home, Listen, Server, arguments, connect_briefly, initialise};
 use mysql::prelude::Queryable;
 use serde_json::Value;
 use stack::{Journal, WorkArea};
 
 use super::{Scratch, expect, has, skip, stdout};
 
-/// Whether a server is installed; reports a skip otherwise.
-pub fn lacks_a_server(test: &str) -> bool {
+/// Skips a test if no server is installed.
+pub fn has_server(test: &str) -> Option<()> {
     let there = Binary::find("auto").is_ok() && (has("mariadb-install-db") || has("mysqld"));
     if !there {
         skip(test, "mariadb-server");
     }
-    !there
+    there.then_some(())
 }
 
 /// A study with one stack and SQL experiments, each with its keys and its measurement time.
@@ -82,7 +82,7 @@ pub fn nothing_left(scratch: &Scratch) {
 
 /// A server that plays the user's own: started by the test, used by DSN.
 pub struct Theirs {
-    pub server: Server,
+    pub server: Box<Server>,
     _area: WorkArea,
     _journal: &'static Journal,
     _dir: tempfile::TempDir,
@@ -118,7 +118,7 @@ impl Theirs {
         let server =
             Server::start(&binary, Hosting { journal, stop: &never }, (&home, private), with);
         let server = server.expect("it starts");
-        let mut conn = server.target(None).connect().expect("a connection");
+        let mut conn = connect_briefly(&server.target(None)).expect("a connection");
         for statement in [
             "CREATE DATABASE mine".to_owned(),
             format!("CREATE USER rich IDENTIFIED BY '{PASSWORD}'"),
@@ -128,7 +128,7 @@ impl Theirs {
         ] {
             conn.query_drop(statement).expect("it is allowed");
         }
-        Self { server, _area: area, _journal: journal, _dir: dir }
+        Self { server: Box::new(server), _area: area, _journal: journal, _dir: dir }
     }
 
     pub fn keys(&self, user: &str, database: &str) -> String {

@@ -4,7 +4,9 @@
 
 use std::sync::atomic::AtomicBool;
 
-use crosspoint_engine_mysql::{Binary, Home, Listen, Mysql, Reach, Server, arguments, initialise};
+use crosspoint_engine_mysql::{
+    Binary, Home, Listen, Mysql, Server, arguments, connect_briefly, initialise,
+};
 use engine::sql::{SqlSpec, measure};
 use engine::{Hosting, PrivateServer, TrialSpec};
 use mysql::prelude::Queryable;
@@ -80,7 +82,7 @@ impl Private {
         let server =
             Server::start(&binary, Hosting { journal, stop: &never }, (&home, private), with);
         let server = server.expect("it starts");
-        let mut conn = server.target(None).connect().expect("a connection");
+        let mut conn = connect_briefly(&server.target(None)).expect("a connection");
         conn.query_drop("CREATE DATABASE sbtest").expect("a database");
         Self { server, binary, dir, _area: area, _journal: journal }
     }
