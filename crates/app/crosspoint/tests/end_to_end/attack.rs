@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{Scratch, expect, has, is_root, skip, stderr, stdout, study};
@@ -22,17 +22,20 @@ fn wanted() -> (usize, u64) {
     (number("CROSSPOINT_ATTACK").unwrap_or(1) as usize, seed)
 }
 
-/// One study that uses everything that needs cleaning: files, a file system with a cgroup, a server.
+/// One study that uses everything that needs cleaning: files, a file system with a cgroup, servers, engines
+/// in virtual time.
 fn write_everything(scratch: &Scratch) {
     let times = "warm_up = \"0s\"\nmeasure = \"400ms\"\ninterval = \"100ms\"\n";
     let text = format!(
         "schema = 1\nname = \"all\"\n[[stack]]\nname = \"file\"\ndevice = \"file\"\nsize = \"4MiB\"\n\
          [[stack]]\nname = \"ext4\"\ndevice = \"file\"\nfile_system = \"ext4\"\nsize = \"320MiB\"\n\
-         [[experiment]]\nname = \"server\"\nstacks = [\"ext4\"]\n{times}[experiment.sql]\nrows = 500\n\
+         [[stack]]\nname = \"drive\"\ndevice = \"model:samsung-980-pro\"\nsize = \"1GiB\"\n\
+         [[experiment]]\nname = \"server\"\nstacks = [\"ext4\", \"drive\"]\n{times}\
+         [experiment.sql]\nrows = 500\n\
          tables = 1\nthreads = 1\nredo_log = \"16MiB\"\n\
          [[experiment]]\nname = \"block\"\nstacks = [\"file\"]\n{times}[experiment.block]\n\
          read_share = \"50%\"\n\
-         [[experiment]]\nname = \"db\"\nstacks = [\"ext4\"]\n{times}[experiment.kv]\n\
+         [[experiment]]\nname = \"db\"\nstacks = [\"ext4\", \"drive\"]\n{times}[experiment.kv]\n\
          engine = [\"lmdb\", \"sqlite\", \"rocksdb\"]\nrecords = 1000\nvalue_size = \"500B\"\n\
          memory = \"100MiB\"\n"
     );
@@ -50,13 +53,8 @@ fn left(scratch: &Scratch, marks: &[String]) -> Vec<String> {
         let backing = fs::read_to_string(entry.path().join("loop/backing_file"));
         left.extend(backing.ok().filter(|path| path.contains(&here)));
     }
-    let state = format!("CROSSPOINT_STATE_DIR={}", scratch.state().display());
-    for entry in fs::read_dir("/proc").expect("/proc").flatten() {
-        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
-        if environment.split(|byte| *byte == 0).any(|word| word == state.as_bytes()) {
-            left.push(fs::read_to_string(entry.path().join("comm")).unwrap_or_default());
-        }
-    }
+    let name = |process: i32| fs::read_to_string(format!("/proc/{process}/comm"));
+    left.extend(processes(scratch).into_iter().map(|process| name(process).unwrap_or_default()));
     for root in ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"] {
         let entries = fs::read_dir(root).into_iter().flatten().flatten();
         let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -64,6 +62,45 @@ fn left(scratch: &Scratch, marks: &[String]) -> Vec<String> {
     }
     left.extend(scratch.leftovers().iter().map(|path| path.display().to_string()));
     left
+}
+
+/// Processes that a run in `scratch` started, and the run itself.
+fn processes(scratch: &Scratch) -> Vec<i32> {
+    let state = format!("CROSSPOINT_STATE_DIR={}", scratch.state().display());
+    let own = |entry: fs::DirEntry| {
+        let environment = fs::read(entry.path().join("environ")).ok()?;
+        let is_own = environment.split(|byte| *byte == 0).any(|word| word == state.as_bytes());
+        entry.file_name().to_str()?.parse().ok().filter(|_| is_own)
+    };
+    fs::read_dir("/proc").expect("/proc").flatten().filter_map(own).collect()
+}
+
+/// Kills or stops the run, an engine, a server or a client. A run that is left has to end, within a minute
+/// after Ctrl-C if a part of it is stopped, and to say why if it failed.
+fn strike(scratch: &Scratch, run: Child, random: &mut Xoshiro256PlusPlus) -> String {
+    let victims = processes(scratch);
+    let own = run.id() as i32;
+    let is_run = victims.is_empty() || random.random_range(0..3) == 0;
+    let victim = if is_run { own } else { victims[random.random_range(0..victims.len())] };
+    let name = fs::read_to_string(format!("/proc/{victim}/comm")).unwrap_or_default();
+    let stops = random.random_range(0..3) == 0;
+    send(victim, if stops { libc::SIGSTOP } else { libc::SIGKILL });
+    if victim == own {
+        send(own, libc::SIGKILL);
+    } else if stops {
+        send(own, libc::SIGINT);
+    }
+    let output = run.wait_with_output().expect("it ended");
+    let what = format!("{} {}", if stops { "stopped" } else { "killed" }, name.trim());
+    let said = stderr(&output);
+    assert!(output.status.success() || victim == own || !said.trim().is_empty(), "{what}: silent");
+    assert!(!said.contains("panicked"), "{what}: {said}");
+    what
+}
+
+fn send(process: i32, signal: i32) {
+    // SAFETY: a process of this test.
+    unsafe { libc::kill(process, signal) };
 }
 
 /// Marks in the existing journals.
@@ -77,7 +114,7 @@ fn marks(scratch: &Scratch) -> Vec<String> {
     journals.filter_map(mark).collect()
 }
 
-/// After kills at random moments in every layer, one `clean` must leave nothing.
+/// After kills and stops at random moments in every layer, one `clean` must leave nothing.
 #[test]
 fn after_a_kill_at_any_moment_one_clean_leaves_nothing() {
     let test = "kills at random moments";
@@ -98,7 +135,7 @@ fn after_a_kill_at_any_moment_one_clean_leaves_nothing() {
         let out = format!("run-{kill}");
         let mut command = scratch.crosspoint();
         command.args(["run", "all.toml", "--progress", "none", "--out", &out]);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let moment = whole.mul_f64(random.random_range(0.0..1.05));
         let began = Instant::now();
@@ -108,13 +145,12 @@ fn after_a_kill_at_any_moment_one_clean_leaves_nothing() {
             }
             std::thread::yield_now();
         }
-        let _ = child.kill();
-        child.wait().expect("it ended");
+        let struck = strike(&scratch, child, &mut random);
         let marks = marks(&scratch);
         let cleaned = scratch.run("clean");
         let left = left(&scratch, &marks);
         let said = format!("{}{}", stdout(&cleaned), stderr(&cleaned));
-        assert!(left.is_empty(), "kill {kill} after {moment:?}: {left:?}\n{said}");
+        assert!(left.is_empty(), "{kill}: {struck} after {moment:?}: {left:?}\n{said}");
         expect(&cleaned, 0);
     }
 }
