@@ -335,6 +335,19 @@ mod tests {
         }
     }
 
+    /// A difference of 3 % that is certain is still no reason to buy the other drive.
+    #[test]
+    fn a_certain_difference_within_the_margin_is_equivalent() {
+        let of = |ratio| {
+            let one =
+                Difference { ratio, error: 0.001, freedom: 9.0, n: 10, spread: 0.003, turns: true };
+            (one.p_differs() < FALSE_SHARE, findings(&[one], 0.05)[0])
+        };
+        assert_eq!(of(1.03), (true, Finding::Equal));
+        assert_eq!(of(1.06), (true, Finding::Larger));
+        assert_eq!(of(0.94), (true, Finding::Smaller));
+    }
+
     /// A false "equivalent" sells the cheaper drive: at a true difference of the margin it may occur in 5 %
     /// at most.
     #[test]

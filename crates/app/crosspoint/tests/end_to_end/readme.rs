@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::support::{DiskScratch, Scratch, expect, has, has_rocksdb, skip, study};
+use crate::support::{DiskScratch, Scratch, expect, has, has_rocksdb, is_root, skip, study};
 
 fn document(name: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../..").join(name);
@@ -16,10 +16,14 @@ fn examples(name: &str) -> Vec<String> {
     examples.map(str::to_owned).collect()
 }
 
-/// `crosspoint ...` commands in backticks.
+/// `crosspoint ...` commands in backticks; `sudo` is left out where this is root.
 fn commands(text: &str) -> Vec<String> {
-    let parts = text.split('`').filter(|part| part.starts_with("crosspoint "));
-    parts.map(str::to_owned).filter(|part| !part.contains('\n')).collect()
+    let own = |part: &str| {
+        if is_root() { part.replace("sudo crosspoint", "crosspoint") } else { part.into() }
+    };
+    let parts = text.split('`').map(own);
+    let parts = parts.filter(|part| part.starts_with("crosspoint "));
+    parts.filter(|part| !part.contains('\n')).collect()
 }
 
 /// A page of the site must be in its table of contents.
@@ -135,6 +139,7 @@ fn words_of(command: &str, place: &str, tiny: &str) -> String {
         .replace("/mnt/nvme", place)
         .replace("--runtime 2 ", "--runtime 1 ")
         .replace("--repeat 5", "--repeat 2")
+        .replace("power-cuts lmdb --cuts 20", "power-cuts lmdb --cuts 1")
         .replace("DIRECTORY", "pages")
         .replace(
             "quickstart-made --stacks this-disk,aws-gp3",
