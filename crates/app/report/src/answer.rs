@@ -8,6 +8,7 @@ use study::Finding as Question;
 
 use crate::comparison::{across, decision_finding};
 use crate::finding::Finding;
+use crate::what_if::without_variants;
 use crate::{block_findings as blocks, database_findings as databases};
 use analysis::act_tests;
 use analysis::decision::{Decision, decisions};
@@ -30,7 +31,8 @@ const TESTS_TOLD: usize = 8;
 /// The answer in one sentence, for a terminal, and its warnings.
 #[must_use]
 pub fn headline(run: &Run) -> (String, Vec<String>) {
-    let answer = answer(run, &decisions(run));
+    let own = without_variants(run);
+    let answer = answer(&own, &decisions(&own));
     (answer.headline, answer.doubts.iter().map(Warning::sentence).collect())
 }
 
@@ -187,6 +189,12 @@ mod tests {
             said.contains("With 30 % writes") && said.contains(&format!(" is {p99} ")),
             "{said}"
         );
+        let mut alone = named(&at_depth_1(&run, "100%")[0], ["block", DRIVES[0], "mix"]);
+        alone.point = mixed.unwrap().point.clone();
+        alone.point.insert("read_share".into(), "100%".into());
+        let expected = format!("rises from {} to {p99} ", percentile(&alone, OpClass::Read, 99.0));
+        let said = joined(&blocks::mixes(&with(vec![mixed.unwrap().clone(), alone])));
+        assert!(said.contains(&expected), "{said}");
         let flushed = as_class(&optane, OpClass::Write, OpClass::Sync);
         let said = joined(&blocks::flushes(&with(vec![flushed])));
         let [p50, p99] = [50.0, 99.0].map(|one| percentile(&optane, OpClass::Write, one));

@@ -87,7 +87,7 @@ fn side(choice: &Choice<'_>, counted: DecisionMetric) -> Side {
 }
 
 /// The subject of a sentence: `LMDB lookups with 4 readers`, `4 KiB random reads`.
-fn subject(group: &Group<'_>, counted: DecisionMetric) -> String {
+pub(crate) fn subject(group: &Group<'_>, counted: DecisionMetric) -> String {
     let noun = match counted {
         DecisionMetric::Transactions | DecisionMetric::TimeAtRate(OpClass::Transaction) => {
             "transactions"

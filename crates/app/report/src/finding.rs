@@ -79,6 +79,8 @@ pub(crate) enum Finding {
     Fabric { storage: String, kept: [f64; 2], note: String },
     /// A lasting change of the rate; seconds since the start.
     PerformanceDrop { storage: String, at: f64, change: String, cause: String },
+    /// The gain from a part that is free.
+    WhatIf { change: String, subject: String, storage: String, ratio: f64, note: String },
     /// A text without numbers.
     Text(String),
 }
@@ -109,7 +111,7 @@ impl Display for Words<'_> {
             }
             F::Across { best, here, least, most } => write!(
                 out,
-                "{best} delivers {} the rate of {here} for {} and {} for {}.",
+                "{best} delivers {} the rate of {here} for {}, and {} for {}.",
                 times(least.0),
                 least.1,
                 times(most.0),
@@ -154,6 +156,10 @@ impl Display for Words<'_> {
             F::PerformanceDrop { storage, at, change, cause } => {
                 let cause = if cause.is_empty() { "no counter shows why" } else { cause };
                 write!(out, "The rate on {storage} changes by {change} at {at:.0} s: {cause}.")
+            }
+            F::WhatIf { change, subject, storage, ratio, note } => {
+                let ratio = times(*ratio);
+                write!(out, "With {change}, {subject} on {storage} are {ratio} as fast ({note}).")
             }
             F::Text(text) => out.write_str(text),
             of_blocks => block(out, of_blocks),
@@ -360,6 +366,13 @@ mod tests {
             },
             fabric([0.8, 0.95]),
             fabric([0.8, 0.8]),
+            Finding::WhatIf {
+                change: "an infinitely fast drive".into(),
+                subject: "LMDB durable updates".into(),
+                storage: storage(),
+                ratio: 12.1,
+                note: note(),
+            },
             Finding::PerformanceDrop {
                 storage: storage(),
                 at: 20.0,

@@ -28,6 +28,7 @@ mod svg;
 mod sweeps;
 mod table;
 mod trust_view;
+mod what_if;
 mod words;
 
 pub use answer::headline;

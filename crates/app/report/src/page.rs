@@ -4,6 +4,8 @@
 //! file makes no network request. Invariants: works from `file://`; text, first picture and tables need no
 //! script.
 
+use std::borrow::Cow;
+
 use archive::{Run, StackRecord};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,6 +20,7 @@ use crate::chart::Charts;
 use crate::charts::charts;
 use crate::compare_view::compared;
 use crate::decision_view::{DecisionView, decision_views};
+use crate::finding::Finding;
 use crate::hue::Hues;
 use crate::laws_view::{LawsView, laws_view};
 use crate::parts_view::{PartsView, parts_views};
@@ -27,6 +30,7 @@ use crate::strip_view::{StripView, strip_view};
 use crate::svg::cut;
 use crate::table::{interval_text, point_text};
 use crate::trust_view::{TrustLine, trust_lines};
+use crate::what_if::{WhatIfView, what_if_view, what_ifs, without_variants};
 use analysis::cliffs::{PerformanceDrop, told};
 use analysis::comparing::{beside, tally};
 use analysis::decision::{DecisionMetric, decisions};
@@ -81,6 +85,7 @@ struct RunView<'a> {
     strip: Option<StripView>,
     laws: Option<LawsView>,
     points: Vec<String>,
+    gains: Option<WhatIfView>,
     /// The publication whose results are shown.
     citation: Option<String>,
     places: Vec<PlaceTable>,
@@ -171,6 +176,16 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
             worth: figure.worth.map_or_else(String::new, |worth| worth.brief()),
         })
         .collect();
+    let gains: Vec<_> = runs.iter().map(|run| (what_ifs(run), what_if_view(run))).collect();
+    let without: Vec<Cow<'_, Run>> = runs.iter().map(without_variants).collect();
+    let changed: Vec<Run>;
+    let runs = match without.iter().any(|run| matches!(run, Cow::Owned(_))) {
+        false => runs,
+        true => {
+            changed = without.into_iter().map(Cow::into_owned).collect();
+            &changed
+        }
+    };
     let mut drawn: Vec<Charts> = runs.iter().map(charts).collect();
     let not_drawn = bounds::fit(&mut drawn);
     let data = serde_json::to_string(&drawn).expect("invariant: plain data is JSON");
@@ -184,7 +199,11 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
         policy_hash(&library),
         policy_hash(SCRIPT)
     );
-    let views: Vec<RunView<'_>> = runs.iter().map(view).collect();
+    let mut views: Vec<RunView<'_>> = runs.iter().map(view).collect();
+    for (view, (gains, table)) in views.iter_mut().zip(gains) {
+        view.points.extend(gains.iter().map(Finding::to_string));
+        view.gains = table;
+    }
     let compared = compared(runs);
     let overview = Overview::of(&views, compared.as_ref().and_then(|one| one.sentence()));
     let repeats = views.iter().any(|one| !one.places.is_empty());
@@ -329,6 +348,7 @@ fn view(run: &Run) -> RunView<'_> {
         strip: strip_view(run, &decisions, &hues),
         laws: laws_view(run, &hues),
         points: answer.points,
+        gains: None,
         citation: publication.map(|one| one.citation),
         tally: tally(places.as_deref().unwrap_or_default()),
         places: place_tables(places.unwrap_or_default()),

@@ -13,6 +13,7 @@ use study::Source;
 use units::{Nanos, human_count};
 
 use crate::columns::columns_csv;
+use crate::what_if::what_ifs;
 
 /// `name=value` pairs of a point, in one line.
 pub(crate) fn point_text(figure: &Figure) -> String {
@@ -91,7 +92,8 @@ pub fn text_table(figures: &[Figure]) -> String {
 /// Up to this number of parameter sets, a run is summarized in lines.
 const SUMMED_MAX: usize = 4;
 
-/// One line per class of operation of a small run: rate, throughput, mean, percentiles.
+/// One line per class of operation of a small run: rate, throughput, mean, percentiles; and each gain from a
+/// part that is free.
 #[must_use]
 pub fn summary(run: &Run) -> Vec<String> {
     let all = figures(std::slice::from_ref(run));
@@ -108,8 +110,9 @@ pub fn summary(run: &Run) -> Vec<String> {
             None => points.push((figure, vec![figure])),
         }
     }
+    let gains = what_ifs(run).into_iter().map(|gain| gain.to_string());
     if points.len() > SUMMED_MAX {
-        return Vec::new();
+        return gains.collect();
     }
     let line = |(first, metrics): (&Figure, Vec<&Figure>)| {
         let op = first.point.get("op").map_or_else(String::new, plain);
@@ -127,7 +130,7 @@ pub fn summary(run: &Run) -> Vec<String> {
             .collect();
         format!("{op} on {} ({}): {}", first.stack, first.source, parts.join(", "))
     };
-    points.into_iter().map(line).collect()
+    points.into_iter().map(line).chain(gains).collect()
 }
 
 /// Metrics of a summary with their labels.

@@ -27,7 +27,7 @@ pub(crate) fn check(study: &Study, text: &str) -> Result<(), StudyError> {
     unique(study.stack.iter().map(|stack| stack.name.as_str()), "stack", text)?;
     unique(study.experiment.iter().map(|e| e.name.as_str()), "experiment", text)?;
     for (number, stack) in study.stack.iter().enumerate() {
-        text.within("stack", number, |text| check_stack(stack, text))?;
+        text.within("stack", number, |text| check_stack(study, stack, text))?;
     }
     check_words(study, text)?;
     check_reference(study, text)?;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Rate};
 
 use crate::defaults::{auto, millis, number, yes};
-use crate::{Condition, DeviceName, Jobs, Objective, StackFaults};
+use crate::{Condition, DeviceName, Jobs, Objective, StackFaults, WhatIf};
 
 /// A study.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -154,6 +154,14 @@ pub struct Stack {
     /// For a device model: state of the flash before the first request.
     #[serde(default)]
     pub condition: Condition,
+    /// For databases in virtual time: run them again with one part free, for each of `drive` (takes no time),
+    /// `cores` (twice as many) and `journal` (none). The report says how much faster they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub what_if: Vec<WhatIf>,
+    /// Name of the stack that this one varies: it runs that stack's database experiments, and the report
+    /// says only how much faster they are with its `title` ("twice the memory").
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant_of: Option<String>,
 }
 
 /// Limits per second on a database's device; requests as the file system issues them.

@@ -39,6 +39,7 @@ mod stack_check;
 mod stack_faults;
 mod supported;
 mod times;
+mod what_if;
 mod words;
 
 pub use act::Phase as ActPhase;
@@ -65,5 +66,5 @@ pub use schema1::{parameter, upgraded_text};
 pub use sql::{SqlChange, SqlJob, SqlWorkload};
 pub use sql_check::listen_port;
 pub use stack_faults::StackFaults;
-pub use words::{Condition, Durability};
+pub use words::{Condition, Durability, WhatIf};
 pub use workload::{Offsets, SqlDialect, SqlKeys};

@@ -8,6 +8,7 @@ use crate::check::{check, check_runnable};
 use crate::error::{Place, StudyError};
 use crate::expand::{Matrix, Rules, TRIALS_MAX, Written, too_many};
 use crate::schema1::{self, Origin};
+use crate::what_if::add_variants;
 use crate::{Engines, Study};
 
 /// Maximum size of a study, job file or profile, bytes.
@@ -60,6 +61,7 @@ fn parse_as(text: &str, engines: Engines, origin: Origin) -> Result<Study, Study
         study.experiment[number].job = Place::whole(text).within("experiment", number, expand)?;
     }
     check(&study, text)?;
+    add_variants(&mut study);
     if origin == Origin::Author {
         check_runnable(&study, text)?;
     }

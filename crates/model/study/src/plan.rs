@@ -183,9 +183,7 @@ pub struct Plan {
 pub fn plan(study: &Study) -> Plan {
     let mut plan = Plan { trials: Vec::new(), skipped: Vec::new() };
     for experiment in &study.experiment {
-        let named = |stack: &&Stack| {
-            experiment.stacks.is_empty() || experiment.stacks.contains(&stack.name)
-        };
+        let named = |stack: &&Stack| stack.is_among(&experiment.stacks, experiment.job.first());
         let mut stacks = Vec::new();
         for stack in study.stack.iter().filter(named) {
             match unsupported(study.engines, experiment, stack) {

@@ -5,7 +5,7 @@
 use units::Bytes;
 
 use crate::error::Place;
-use crate::{Condition, DeviceName, Experiment, FileSystem, Stack, Study, StudyError};
+use crate::{Condition, DeviceName, Experiment, FileSystem, Stack, Study, StudyError, WhatIf};
 
 /// Largest stack: file systems of Linux end at 8 EiB.
 const SIZE_MAX: Bytes = Bytes(1 << 60);
@@ -13,7 +13,7 @@ const SIZE_MAX: Bytes = Bytes(1 << 60);
 const SCALE_MAX: u32 = 1000;
 
 /// Checks combinations of keys.
-pub(crate) fn check_stack(stack: &Stack, text: Place<'_>) -> Result<(), StudyError> {
+pub(crate) fn check_stack(study: &Study, stack: &Stack, text: Place<'_>) -> Result<(), StudyError> {
     let refuse = |message: &str| StudyError::general(format!("stack `{}`: {message}", stack.name));
     let (model, device) = (matches!(stack.device, DeviceName::Model(_)), stack.device.text());
     if stack.size() < Bytes::mib(1) {
@@ -62,10 +62,33 @@ pub(crate) fn check_stack(stack: &Stack, text: Place<'_>) -> Result<(), StudyErr
             return Err(refuse(message).on(text, "limit"));
         }
     }
+    check_variants(&study.stack, stack, text)?;
     if stack.allow_write && !matches!(stack.device, DeviceName::Paths(_)) {
         return Err(refuse("allow_write is for block devices only").at(text, &device));
     }
     Ok(())
+}
+
+/// Only a simulated part can be free, and a variant varies another stack that is none.
+fn check_variants(stacks: &[Stack], stack: &Stack, text: Place<'_>) -> Result<(), StudyError> {
+    let refuse =
+        |key: &str, reason: String| text.refuse(key, format!("stack `{}`: {reason}", stack.name));
+    if let Some(name) = &stack.variant_of {
+        let is = |other: &Stack| other.name == *name && other.variant_of.is_none();
+        if !stacks.iter().any(is) || !stack.what_if.is_empty() {
+            return refuse("variant_of", format!("`{name}` is not another stack, or varies one"));
+        }
+    }
+    let has = |one| stack.what_if.contains(&one);
+    let journals = [FileSystem::AsIs, FileSystem::Ext4].contains(&stack.file_system);
+    let reason = match () {
+        () if stack.what_if.is_empty() => return Ok(()),
+        () if !stack.is_virtual() => "what_if is for device models in virtual time only",
+        () if has(WhatIf::Cores) && stack.cores == 0 => "set its cores, for twice as many",
+        () if has(WhatIf::Journal) && !journals => "its file system has no journal",
+        () => return Ok(()),
+    };
+    refuse("what_if", reason.into())
 }
 
 /// Checks that a file system can have this size.

@@ -30,5 +30,18 @@ pub enum Condition {
     Filled,
 }
 
+/// A part that a variant has for free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WhatIf {
+    /// The drive takes no time.
+    Drive,
+    /// The host has twice the cores.
+    Cores,
+    /// The file system has no journal.
+    Journal,
+}
+
+words!(WhatIf { Drive => "drive", Cores => "cores", Journal => "journal" });
 words!(Condition { Steady => "steady", Fresh => "fresh", Filled => "filled" });
 words!(Durability { None => "none", Os => "os", Device => "device" });

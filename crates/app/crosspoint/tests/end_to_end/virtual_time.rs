@@ -254,6 +254,33 @@ fn a_server_and_its_clients_run_on_a_model() {
     }
 }
 
+/// A user who buys a faster drive for a job that it does not limit wastes the money.
+#[test]
+fn a_run_says_how_much_a_free_part_gains() {
+    let Some(()) = has_python() else { return };
+    let scratch = Scratch::new();
+    let study = "schema = 2\nname = \"gains\"\n[[stack]]\nname = \"volume\"\ndevice = \"model:aws-gp3\"\n\
+        cores = 1\nwhat_if = [\"drive\", \"cores\", \"journal\"]\n[[experiment]]\nname = \"updates\"\n\
+        warm_up = \"100ms\"\nduration = \"1s\"\n[experiment.job]\nengine = \"sqlite\"\n\
+        workload = \"overwrite\"\nrecords = 1000\nvalue_size = \"100B\"\ndurability = \"device\"\n";
+    std::fs::write(scratch.path().join("gains.toml"), study).expect("written");
+    let output = scratch.run("run gains.toml --out run");
+    expect(&output, 0);
+    let said = stdout(&output);
+    assert!(said.starts_with("SQLite durable updates reach "), "{said}");
+    let gain = |change: &str| -> f64 {
+        let start = format!("With {change}, SQLite durable updates on gp3 base are ");
+        let line = said.lines().find_map(|line| line.strip_prefix(&start));
+        let line = line.unwrap_or_else(|| panic!("{change}: {said}"));
+        line.split('x').next().and_then(|number| number.parse().ok()).expect("a number")
+    };
+    // A flush of the volume takes 450 us, a commit some tens of us of CPU time, on one core.
+    assert!(gain("an infinitely fast drive") > 4.0, "{said}");
+    assert!((0.8..1.25).contains(&gain("twice the cores")), "{said}");
+    assert!(gain("no journal") > 1.2, "{said}");
+    assert!(figures(&scratch).iter().any(|figure| figure["stack"] == "volume-drive"));
+}
+
 /// A program that waits for input must neither stop the others nor be reported as a deadlock.
 #[test]
 fn input_is_waited_for_outside_of_the_simulation() {
