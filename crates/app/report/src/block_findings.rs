@@ -125,8 +125,8 @@ pub(crate) fn knees(run: &Run) -> Vec<Finding> {
         let group = &curve.points[0].group;
         let knee = &curve.points[growth.knee];
         let at = match curve.load {
-            Load::Depth | Load::Threads => format!("knee at {}", load(&knee.group)),
-            Load::Offered => "knee of the offered load".to_owned(),
+            Load::Depth | Load::Threads => load(&knee.group),
+            Load::Offered => "offered load".to_owned(),
         };
         // If the submitting thread limits the rate, latency grows because of it and not because of the drive.
         let source = match knee.group.worth("iops") {

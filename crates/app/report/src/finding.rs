@@ -407,7 +407,7 @@ mod tests {
                 rate: 2e5,
                 job: random(),
                 growth: 2.4,
-                note: note(),
+                note: "depth 24; n = 1".into(),
             },
             mixed(Some(Nanos(108_000))),
             mixed(None),
@@ -450,7 +450,7 @@ mod tests {
         let said: Vec<String> = all.map(|one| one.to_string()).collect();
         for one in &said {
             let long = one
-                .replace("(n = 1", "(n = 1, predicted, not validated")
+                .replace("n = 1)", "predicted, not validated)")
                 .replace("P4800X over TCP", "Optane P4800X, NVMe over RDMA");
             assert!(long.split_whitespace().count() <= 25, "{long}");
             assert!(one.matches('(').count() <= 1, "{one}");
