@@ -34,6 +34,17 @@ pub(crate) fn decision_finding(decision: &Decision<'_>) -> (Finding, String) {
     (finding, second_line(decision))
 }
 
+/// A title without its capital, unless that is of a name: `Cold lookups`, but `MariaDB`.
+fn within_sentence(title: &str) -> String {
+    let (first, rest) = title.split_at(title.chars().next().map_or(0, char::len_utf8));
+    let is_word = rest.starts_with(char::is_lowercase);
+    let word = rest.split(' ').next().unwrap_or_default();
+    match is_word && !word.contains(char::is_uppercase) {
+        true => format!("{}{rest}", first.to_lowercase()),
+        false => title.to_owned(),
+    }
+}
+
 /// For the two storages of the first decision, if several jobs ran on both: the best over the reference in
 /// each, ascending.
 pub(crate) fn across(run: &Run, decisions: &[Decision<'_>]) -> Option<Finding> {
@@ -47,7 +58,7 @@ pub(crate) fn across(run: &Run, decisions: &[Decision<'_>]) -> Option<Finding> {
         let (subject, title) = (subject(group, *counted), experiment_title(group));
         match subject.to_lowercase().ends_with(&title.to_lowercase()) {
             true => subject,
-            false => format!("{subject}, {title}"),
+            false => format!("{subject}, {}", within_sentence(title)),
         }
     };
     Some(Finding::Across {
@@ -301,6 +312,13 @@ mod tests {
         let (here, best) = (all[0].here(), all[0].best_other().expect("another"));
         let ratios = overall(&more, &here.group.first.stack, &best.group.first.stack).ratios;
         assert_eq!(ratios.len(), 3);
+    }
+
+    #[test]
+    fn titles_lose_their_capital_within_a_sentence_and_names_do_not() {
+        let titles = ["Cold lookups", "MariaDB reads", "SQLite", "4 KiB reads", "", "A B"];
+        let expected = ["cold lookups", "MariaDB reads", "SQLite", "4 KiB reads", "", "A B"];
+        assert_eq!(titles.map(within_sentence), expected);
     }
 
     /// A reference that stalled for half of its trial would make any other drive look faster.
