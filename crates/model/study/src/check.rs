@@ -158,9 +158,12 @@ fn check_shares(study: &Study, text: Place<'_>) -> Result<(), StudyError> {
     Ok(())
 }
 
+/// Bytes of a name.
+pub(crate) const NAME_MAX: usize = 64;
+
 fn check_name(name: &str, kind: &str, text: Place<'_>) -> Result<(), StudyError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if name.is_empty() || name.len() > 64 || !name.chars().all(allowed) {
+    if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(allowed) {
         let message = format!(
             "`{name}` is not a valid {kind} name; allowed: 1 to 64 letters, digits, `-`, `_`"
         );

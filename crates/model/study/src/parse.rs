@@ -61,10 +61,10 @@ fn parse_as(text: &str, engines: Engines, origin: Origin) -> Result<Study, Study
         study.experiment[number].job = Place::whole(text).within("experiment", number, expand)?;
     }
     check(&study, text)?;
-    add_variants(&mut study);
     if origin == Origin::Author {
         check_runnable(&study, text)?;
     }
+    add_variants(&mut study, Place::whole(text))?;
     Ok(study)
 }
 

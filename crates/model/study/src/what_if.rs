@@ -2,7 +2,9 @@
 //!
 //! Invariant: a stack that varies another one runs that stack's database experiments, and no others.
 
-use crate::{Condition, DeviceName, FileSystem, Job, Stack, Study, WhatIf};
+use crate::check::NAME_MAX;
+use crate::error::Place;
+use crate::{Condition, DeviceName, FileSystem, Job, Stack, Study, StudyError, WhatIf};
 
 /// The drive that takes no time.
 const INSTANT: &str = "instant";
@@ -33,13 +35,27 @@ fn variant(stack: &Stack, free: WhatIf) -> Stack {
 }
 
 /// Adds the variants that stacks ask for, each after its stack.
-pub(crate) fn add_variants(study: &mut Study) {
-    for stack in std::mem::take(&mut study.stack) {
-        let variants: Vec<Stack> =
-            stack.what_if.iter().map(|free| variant(&stack, *free)).collect();
-        study.stack.push(Stack { what_if: Vec::new(), ..stack });
-        study.stack.extend(variants);
+///
+/// # Errors
+/// A variant's name is that of another stack, or too long.
+pub(crate) fn add_variants(study: &mut Study, text: Place<'_>) -> Result<(), StudyError> {
+    let mut all: Vec<Stack> = Vec::new();
+    for (number, stack) in study.stack.iter().enumerate() {
+        all.push(Stack { what_if: Vec::new(), ..stack.clone() });
+        for made in stack.what_if.iter().map(|free| variant(stack, *free)) {
+            let is_taken = study.stack.iter().chain(&all).any(|other| other.name == made.name);
+            text.within("stack", number, |text| match is_taken || made.name.len() > NAME_MAX {
+                true => text.refuse(
+                    "what_if",
+                    format!("its variant `{}` needs a name of its own", made.name),
+                ),
+                false => Ok(()),
+            })?;
+            all.push(made);
+        }
     }
+    study.stack = all;
+    Ok(())
 }
 
 impl Stack {
@@ -86,6 +102,12 @@ mod tests {
             ("cores = 4\n", "", "set its cores"),
             ("model:x\"\ncores = 4\n", "file\"\n", "for device models in virtual time only"),
             ("cores = 4\n", "cores = 4\nfile_system = \"raw\"\n", "has no journal"),
+            ("[\"drive\", ", "[\"drive\", \"drive\", ", "needs a name of its own"),
+            (
+                "[[experiment]]\nname = \"kv\"",
+                "[[stack]]\nname = \"d-cores\"\ndevice = \"file\"\n[[experiment]]\nname = \"kv\"",
+                "`d-cores` needs a name",
+            ),
             ("what_if = [", "variant_of = \"e\"\nwhat_if = [", "is not another stack"),
         ] {
             let error = parse(&STUDY.replace(from, to), Engines::ANY).unwrap_err();
