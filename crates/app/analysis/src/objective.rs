@@ -47,7 +47,10 @@ pub fn objectives(run: &Run) -> Vec<ObjectiveResult> {
     if run.study.experiment.iter().all(|one| one.objectives.is_empty()) {
         return Vec::new();
     }
-    let groups = groups(run);
+    // What would be with a part free meets and misses nothing.
+    let own = |stack: &str| !run.study.is_variant(stack);
+    let groups: Vec<Group<'_>> =
+        groups(run).into_iter().filter(|group| own(&group.first.stack)).collect();
     let mut all: Vec<ObjectiveResult> = groups.iter().flat_map(asked_of).collect();
     // Trials that were skipped count as well.
     let ran: BTreeSet<(&str, &str)> = groups
@@ -55,8 +58,9 @@ pub fn objectives(run: &Run) -> Vec<ObjectiveResult> {
         .map(|group| (group.first.experiment.as_str(), group.first.stack.as_str()))
         .collect();
     let planned = study::plan(&run.study).trials;
+    let planned = planned.iter().filter(|one| own(&one.stack));
     let planned: BTreeSet<(&str, &str)> =
-        planned.iter().map(|one| (one.experiment.as_str(), one.stack.as_str())).collect();
+        planned.map(|one| (one.experiment.as_str(), one.stack.as_str())).collect();
     for (name, stack) in planned.difference(&ran) {
         let experiment = run.study.experiment.iter().find(|one| one.name == *name);
         let objectives = experiment.into_iter().flat_map(|one| &one.objectives);

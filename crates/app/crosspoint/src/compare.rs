@@ -59,7 +59,8 @@ fn same_place(first: &Run, second: &Run) -> bool {
 
 /// The stacks that were named, or the only two.
 fn pair_of(run: &Run, named: &[String]) -> Result<[String; 2], String> {
-    let known: Vec<String> = run.header.stacks.iter().map(|stack| stack.name.clone()).collect();
+    let names = run.header.stacks.iter().map(|stack| stack.name.clone());
+    let known: Vec<String> = names.filter(|name| !run.study.is_variant(name)).collect();
     match (named, known.as_slice()) {
         ([first, second], _) | ([], [first, second]) => Ok([first.clone(), second.clone()]),
         ([], _) => Err(format!("the run has {} stacks: {}", known.len(), known.join(", "))),

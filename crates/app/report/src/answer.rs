@@ -220,7 +220,7 @@ mod tests {
         let growth = analysis::knee::curves(&run)[0].growth().unwrap();
         let factor = crate::finding::times(1.0 + growth.growth.unwrap().value);
         let said = joined(&blocks::knees(&run));
-        assert!(said.contains(&format!("and {factor} its unloaded latency")), "{said}");
+        assert!(said.contains(&format!("latency is {factor} unloaded")), "{said}");
         let peak = joined(&blocks::peak_rates(&run));
         assert!(peak.contains("(depth 16; "), "the lowest depth that suffices: {peak}");
     }

@@ -125,8 +125,8 @@ pub(crate) fn knees(run: &Run) -> Vec<Finding> {
         let group = &curve.points[0].group;
         let knee = &curve.points[growth.knee];
         let at = match curve.load {
-            Load::Depth | Load::Threads => load(&knee.group),
-            Load::Offered => "offered load".to_owned(),
+            Load::Depth | Load::Threads => format!("knee at {}", load(&knee.group)),
+            Load::Offered => "by offered load".to_owned(),
         };
         // If the submitting thread limits the rate, latency grows because of it and not because of the drive.
         let source = match knee.group.worth("iops") {
@@ -192,7 +192,9 @@ pub(crate) fn devices(run: &Run) -> Vec<Finding> {
         let own = all.iter().filter(|group| {
             group.first.stack == stack.name && group.first.engine == "block" && group.is_sound()
         });
-        let reads: Vec<&Group<'_>> = own.filter(|group| group.classes() == [READS]).collect();
+        // Large and sequential reads are other jobs.
+        let same = |group: &&Group<'_>| group.classes() == [READS] && shape(group) == shape(one);
+        let reads: Vec<&Group<'_>> = own.filter(same).collect();
         let rates = reads.iter().filter_map(|group| Some(group.rate(READS)?.value));
         Some(Finding::Device {
             storage: storage_words(&stack.title),

@@ -2,6 +2,8 @@
 //!
 //! Invariant: a cause is named only with its count.
 
+use std::collections::BTreeSet;
+
 use analysis::decision::counted_of;
 use analysis::doubts::{WarningKind, doubts_of, spoils};
 use analysis::scaling::{AxisKind, ScalingLine, panels};
@@ -141,7 +143,7 @@ fn spoiled(group: &Group<'_>) -> bool {
 /// The share of the local rate that each test keeps over a fabric, by drive.
 pub(crate) fn fabrics(run: &Run) -> Vec<Finding> {
     let all = groups(run);
-    let (mut found, mut lowest) = (Vec::new(), Vec::<&str>::new());
+    let (mut found, mut lowest) = (Vec::new(), Vec::<(String, &str)>::new());
     for far in &run.header.stacks {
         let Some((drive, _)) = carried(far) else { continue };
         let local = run.header.stacks.iter().find(|stack| {
@@ -182,17 +184,21 @@ pub(crate) fn fabrics(run: &Run) -> Vec<Finding> {
                 let source = format!("{}, {}", runs_each(run), least.first.source);
                 let note = if left_out > 0 { format!("{source}; {unreliable}") } else { source };
                 let (high, _) = kept[kept.len() - 1];
-                let least = experiment_title(least);
-                if *low < high && !lowest.contains(&least) {
-                    lowest.push(least);
+                if *low < high {
+                    lowest.push((storage.clone(), experiment_title(least)));
                 }
                 Finding::Fabric { storage, kept: [*low, high], note }
             }
         });
     }
-    if !lowest.is_empty() {
-        let quoted: Vec<_> = lowest.iter().map(|one| format!("\u{201c}{one}\u{201d}")).collect();
-        found.push(Finding::Text(format!("Lowest for {}.", quoted.join(" and "))));
+    let told: BTreeSet<&str> = lowest.iter().map(|(_, least)| *least).collect();
+    match told.first() {
+        Some(least) if told.len() == 1 => {
+            found.push(Finding::Text(format!("Fabrics keep least for \u{201c}{least}\u{201d}.")));
+        }
+        _ => found.extend(lowest.iter().map(|(storage, least)| {
+            Finding::Text(format!("{storage} keeps least for \u{201c}{least}\u{201d}."))
+        })),
     }
     found
 }

@@ -80,7 +80,14 @@ pub(crate) enum Finding {
     /// A lasting change of the rate; seconds since the start.
     PerformanceDrop { storage: String, at: f64, change: String, cause: String },
     /// The gain from a part that is free.
-    WhatIf { change: String, subject: String, storage: String, ratio: f64, note: String },
+    WhatIf {
+        change: String,
+        subject: String,
+        storage: String,
+        is_rate: bool,
+        ratio: f64,
+        note: String,
+    },
     /// A text without numbers.
     Text(String),
 }
@@ -157,9 +164,13 @@ impl Display for Words<'_> {
                 let cause = if cause.is_empty() { "no counter shows why" } else { cause };
                 write!(out, "The rate on {storage} changes by {change} at {at:.0} s: {cause}.")
             }
-            F::WhatIf { change, subject, storage, ratio, note } => {
+            F::WhatIf { change, subject, storage, is_rate, ratio, note } => {
                 let ratio = times(*ratio);
-                write!(out, "With {change}, {subject} on {storage} are {ratio} as fast ({note}).")
+                let (of, gain) = match is_rate {
+                    true => ("", format!("are {ratio} as fast")),
+                    false => ("p99 of ", format!("improves {ratio}")),
+                };
+                write!(out, "With {change}, {of}{subject} on {storage} {gain} ({note}).")
             }
             F::Text(text) => out.write_str(text),
             of_blocks => block(out, of_blocks),
@@ -209,7 +220,7 @@ fn block(out: &mut Formatter<'_>, finding: &Finding) -> fmt::Result {
         }
         Finding::Knee { storage, rate, job, growth, note } => write!(
             out,
-            "{storage} has its knee at {} IOPS, and {} its unloaded latency near the peak ({job}, {note}).",
+            "{storage} has its knee at {} IOPS; near the peak, latency is {} unloaded ({job}, {note}).",
             human_count(*rate),
             times(*growth)
         ),
@@ -337,6 +348,14 @@ mod tests {
         };
         let fabric =
             |kept| Finding::Fabric { storage: "P4800X over TCP".into(), kept, note: note() };
+        let what_if = |is_rate| Finding::WhatIf {
+            change: "an infinitely fast drive".into(),
+            subject: "LMDB durable updates".into(),
+            storage: storage(),
+            is_rate,
+            ratio: 12.1,
+            note: note(),
+        };
         let (subject, is_rate) = ("MariaDB transactions".into(), true);
         let least = (0.21, "LMDB lookups".into());
         let most = (3.5, "SQLite updates".into());
@@ -366,13 +385,8 @@ mod tests {
             },
             fabric([0.8, 0.95]),
             fabric([0.8, 0.8]),
-            Finding::WhatIf {
-                change: "an infinitely fast drive".into(),
-                subject: "LMDB durable updates".into(),
-                storage: storage(),
-                ratio: 12.1,
-                note: note(),
-            },
+            what_if(true),
+            what_if(false),
             Finding::PerformanceDrop {
                 storage: storage(),
                 at: 20.0,
@@ -407,7 +421,7 @@ mod tests {
                 rate: 2e5,
                 job: random(),
                 growth: 2.4,
-                note: "depth 24; n = 1".into(),
+                note: "knee at depth 24; n = 1".into(),
             },
             mixed(Some(Nanos(108_000))),
             mixed(None),

@@ -20,7 +20,6 @@ use crate::chart::Charts;
 use crate::charts::charts;
 use crate::compare_view::compared;
 use crate::decision_view::{DecisionView, decision_views};
-use crate::finding::Finding;
 use crate::hue::Hues;
 use crate::laws_view::{LawsView, laws_view};
 use crate::parts_view::{PartsView, parts_views};
@@ -176,14 +175,13 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
             worth: figure.worth.map_or_else(String::new, |worth| worth.brief()),
         })
         .collect();
-    let gains: Vec<_> = runs.iter().map(|run| (what_ifs(run), what_if_view(run))).collect();
     let without: Vec<Cow<'_, Run>> = runs.iter().map(without_variants).collect();
     let changed: Vec<Run>;
-    let runs = match without.iter().any(|run| matches!(run, Cow::Owned(_))) {
-        false => runs,
+    let (runs, whole) = match without.iter().any(|run| matches!(run, Cow::Owned(_))) {
+        false => (runs, runs),
         true => {
             changed = without.into_iter().map(Cow::into_owned).collect();
-            &changed
+            (changed.as_slice(), runs)
         }
     };
     let mut drawn: Vec<Charts> = runs.iter().map(charts).collect();
@@ -199,11 +197,8 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
         policy_hash(&library),
         policy_hash(SCRIPT)
     );
-    let mut views: Vec<RunView<'_>> = runs.iter().map(view).collect();
-    for (view, (gains, table)) in views.iter_mut().zip(gains) {
-        view.points.extend(gains.iter().map(Finding::to_string));
-        view.gains = table;
-    }
+    let views: Vec<RunView<'_>> =
+        runs.iter().zip(whole).map(|(run, whole)| view(run, whole)).collect();
     let compared = compared(runs);
     let overview = Overview::of(&views, compared.as_ref().and_then(|one| one.sentence()));
     let repeats = views.iter().any(|one| !one.places.is_empty());
@@ -297,24 +292,26 @@ fn asked_views(run: &Run) -> Vec<AskedView> {
     all.into_iter().map(view).collect()
 }
 
-fn view(run: &Run) -> RunView<'_> {
+/// A run without its variants, and the whole run.
+fn view<'a>(run: &'a Run, whole: &'a Run) -> RunView<'a> {
     let mut asked = asked_views(run);
     let asked_left = asked.len().saturating_sub(ASKED_MAX);
     asked.truncate(ASKED_MAX);
     let (decisions, hues) = (decisions(run), Hues::of(run));
     let answer = answer(run, &decisions);
+    let gains = what_ifs(whole).into_iter().map(|gain| gain.to_string());
     let publication = publication(&run.study.name);
     let own = publication.as_ref().map(|_| figures(std::slice::from_ref(run)));
     let stacks = run_stacks(run);
     let places = publication.as_ref().zip(own.as_ref());
     let places = places.map(|(one, own)| beside(one, own, &stacks));
-    let stacks = run.header.stacks.iter().map(|record| StackView {
+    let stacks = whole.header.stacks.iter().map(|record| StackView {
         record,
         facts: record.storage.as_ref().map(|facts| facts.rows()).unwrap_or_default(),
         validation: record.checked.iter().map(checked_text).collect(),
     });
-    let shown = bounds::trials(&run.trials);
-    let trials_left = run.trials.len() - shown.len();
+    let shown = bounds::trials(&whole.trials);
+    let trials_left = whole.trials.len() - shown.len();
     let trials = shown.into_iter().map(|trial| TrialView {
         slug: &trial.slug,
         point: trial.point_text(),
@@ -329,8 +326,8 @@ fn view(run: &Run) -> RunView<'_> {
         question: &run.study.question,
         about: &run.study.about,
         started: &run.header.started,
-        partial: run.is_partial(),
-        finished: run.trials.len(),
+        partial: whole.is_partial(),
+        finished: whole.trials.len(),
         planned: run.header.trials_planned,
         headline: answer.headline,
         lead: answer.lead,
@@ -347,8 +344,8 @@ fn view(run: &Run) -> RunView<'_> {
         scaling: scaling_views(run, &hues),
         strip: strip_view(run, &decisions, &hues),
         laws: laws_view(run, &hues),
-        points: answer.points,
-        gains: None,
+        points: answer.points.into_iter().chain(gains).collect(),
+        gains: what_if_view(whole),
         citation: publication.map(|one| one.citation),
         tally: tally(places.as_deref().unwrap_or_default()),
         places: place_tables(places.unwrap_or_default()),

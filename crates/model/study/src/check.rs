@@ -10,7 +10,9 @@ use workload::Until;
 use crate::error::Place;
 use crate::kv_check::check_kv;
 use crate::sql_check::check_sql;
-use crate::stack_check::{check_one_scale, check_size_of, check_stack, check_staged};
+use crate::stack_check::{
+    check_one_scale, check_reference, check_size_of, check_stack, check_staged,
+};
 use crate::supported::unsupported;
 use crate::times::check_times;
 use crate::{
@@ -94,17 +96,6 @@ fn check_buffers(block: &BlockJob, text: Place<'_>) -> Result<(), StudyError> {
         Bytes(BUFFERS_MAX)
     );
     text.refuse("queue_depth", message)
-}
-
-/// The reference must be a stack of the study.
-fn check_reference(study: &Study, text: Place<'_>) -> Result<(), StudyError> {
-    let Some(name) = &study.reference else { return Ok(()) };
-    if study.stack.iter().any(|stack| stack.name == *name) {
-        return Ok(());
-    }
-    let names: Vec<&str> = study.stack.iter().map(|stack| stack.name.as_str()).collect();
-    let message = format!("reference = \"{name}\" is not a stack; stacks: {}", names.join(", "));
-    text.refuse("reference", message)
 }
 
 /// Rejects titles with terminal control characters.
@@ -243,18 +234,20 @@ fn check_experiment(study: &Study, one: &Experiment, text: Place<'_>) -> Result<
                 .at(text, name)
                 .with_help(format!("stacks of this study: {}", known.join(", "))));
         };
+        if stack.variant_of.is_some() {
+            return Err(refuse(format!("`{name}` varies another one; name that")).at(text, name));
+        }
         if let Some(reason) = unsupported(study.engines, one, stack) {
             return Err(refuse(format!("stack `{name}`: {reason}")).at(text, name));
         }
     }
     check_one_scale(study, one, text)?;
     check_staged(study, one, text)?;
-    check_times(one)?;
+    check_times(one, text)?;
     if one.interval.get() == 0 || one.duration < one.interval {
         let message =
             format!("duration ({}) must be at least interval ({})", one.duration, one.interval);
-        let same = |quoted: &str| quoted.parse() == Ok(one.interval);
-        return Err(refuse(message).at_quoted(text, same));
+        return Err(refuse(message).on(text, "duration"));
     }
     // A schedule that fell behind issues late operations for a further measurement's duration.
     let late = if is_scheduled(one) { one.duration.get() } else { 0 };
@@ -265,7 +258,8 @@ fn check_experiment(study: &Study, one: &Experiment, text: Place<'_>) -> Result<
         return Err(refuse(message.into()).on(text, "deadline"));
     }
     if intervals(one) > 1_000_000 {
-        return Err(refuse("more than a million intervals; lengthen `interval`".into()));
+        let message = "more than a million intervals; lengthen `interval`";
+        return Err(refuse(message.into()).on(text, "interval"));
     }
     if !(1..=100).contains(&one.repeat) {
         let message = format!("repeat = {}; allowed: 1 to 100", one.repeat);
@@ -307,7 +301,7 @@ fn check_block(block: &BlockJob, text: Place<'_>) -> Result<(), StudyError> {
         return text.refuse("alignment", message);
     }
     if block.size_mix.iter().any(|one| one.weight == 0) {
-        return Err(StudyError::general("weight = 0; allowed: at least 1"));
+        return text.refuse("weight", "weight = 0; allowed: at least 1");
     }
     if !block.size_mix.is_empty() && block.block_size != Bytes(4096) {
         let message = "`size_mix` and `block_size` exclude each other; leave one out";
@@ -389,7 +383,7 @@ fn check_arrivals(block: &BlockJob, text: Place<'_>) -> Result<(), StudyError> {
         if open && rates.is_empty() {
             let word = arrivals.word();
             let message = format!("arrivals = \"{word}\" need a `rate`, such as \"1k/s\"");
-            return Err(StudyError::general(message).at(text, word));
+            return text.refuse("arrivals", message);
         }
         if !open && !rates.is_empty() {
             let message = "`rate` is for open loops; add arrivals = \"poisson\" or \"constant\"";

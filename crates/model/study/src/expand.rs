@@ -10,7 +10,9 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use crate::error::StudyError;
 use crate::job::{ACT, Kind, OPTIONS};
 use crate::schema1::{self, SQL_OPTIONS};
-use crate::{EngineName, Engines, Job, Jobs, KvWorkload, OptionDoc, Shown, SqlWorkload};
+use crate::{
+    EngineName, Engines, Job, Jobs, KvWorkload, Operations, OptionDoc, Shown, SqlWorkload,
+};
 
 /// Maximum number of trials of a study.
 pub(crate) const TRIALS_MAX: u64 = 100_000;
@@ -41,6 +43,13 @@ pub(crate) struct Matrix {
     axes: Vec<String>,
     /// Number of points, at most: some may turn out to be equal.
     pub points: u64,
+}
+
+impl Matrix {
+    /// Whether its jobs are of blocks, and not of a database.
+    pub(crate) fn is_block(&self) -> bool {
+        self.kind.operations() == Operations::Block
+    }
 }
 
 impl<'i> Written<'i> {

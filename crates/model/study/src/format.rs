@@ -158,10 +158,14 @@ pub struct Stack {
     /// `cores` (twice as many) and `journal` (none). The report says how much faster they are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub what_if: Vec<WhatIf>,
-    /// Name of the stack that this one varies: it runs that stack's database experiments, and the report
-    /// says only how much faster they are with its `title` ("twice the memory").
+    /// Name of the stack that this one varies; both are device models in virtual time. It runs that stack's
+    /// database experiments, and the report says only how much faster they are with its `title` ("a drive
+    /// with power-loss protection").
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant_of: Option<String>,
+    /// Made for another stack's `what_if`; not written.
+    #[serde(skip)]
+    pub is_made: bool,
 }
 
 /// Limits per second on a database's device; requests as the file system issues them.

@@ -9,7 +9,7 @@ use crate::error::{Place, StudyError};
 use crate::expand::{Matrix, Rules, TRIALS_MAX, Written, too_many};
 use crate::schema1::{self, Origin};
 use crate::what_if::add_variants;
-use crate::{Engines, Study};
+use crate::{Engines, Stack, Study};
 
 /// Maximum size of a study, job file or profile, bytes.
 pub const LONGEST_TEXT: usize = 4 << 20;
@@ -72,9 +72,11 @@ fn parse_as(text: &str, engines: Engines, origin: Origin) -> Result<Study, Study
 fn check_count(study: &Study, matrices: &[Matrix]) -> Result<(), StudyError> {
     let mut sum = 0u64;
     for (one, matrix) in study.experiment.iter().zip(matrices) {
-        let stacks = if one.stacks.is_empty() { study.stack.len() } else { one.stacks.len() };
+        let own = study.stack.iter().filter(|stack| stack.is_among(&one.stacks, matrix.is_block()));
+        let made = |stack: &Stack| if matrix.is_block() { 0 } else { stack.what_if.len() as u64 };
+        let stacks: u64 = own.map(|stack| 1 + made(stack)).sum();
         let repeated = matrix.points.saturating_mul(u64::from(one.repeat.max(1)));
-        let count = repeated.saturating_mul(stacks.max(1) as u64);
+        let count = repeated.saturating_mul(stacks.max(1));
         sum = sum.saturating_add(count);
         if sum > TRIALS_MAX {
             return Err(too_many(&one.name, sum));
@@ -107,7 +109,9 @@ fn written<'i>(root: &DeTable<'i>, rules: Rules) -> Vec<Written<'i>> {
 /// Never: every study can be written as TOML.
 #[must_use]
 pub fn resolved_text(study: &Study) -> String {
-    toml::to_string(study).expect("invariant: a study is representable in TOML")
+    let mut written = study.clone();
+    written.stack.retain(|stack| !stack.is_made);
+    toml::to_string(&written).expect("invariant: a study is representable in TOML")
 }
 
 /// The JSON schema of study files.

@@ -183,7 +183,8 @@ pub struct Plan {
 pub fn plan(study: &Study) -> Plan {
     let mut plan = Plan { trials: Vec::new(), skipped: Vec::new() };
     for experiment in &study.experiment {
-        let named = |stack: &&Stack| stack.is_among(&experiment.stacks, experiment.job.first());
+        let named =
+            |stack: &&Stack| stack.is_among(&experiment.stacks, experiment.job.first().is_block());
         let mut stacks = Vec::new();
         for stack in study.stack.iter().filter(named) {
             match unsupported(study.engines, experiment, stack) {

@@ -15,7 +15,7 @@ const SCALE_MAX: u32 = 1000;
 /// Checks combinations of keys.
 pub(crate) fn check_stack(study: &Study, stack: &Stack, text: Place<'_>) -> Result<(), StudyError> {
     let refuse = |message: &str| StudyError::general(format!("stack `{}`: {message}", stack.name));
-    let (model, device) = (matches!(stack.device, DeviceName::Model(_)), stack.device.text());
+    let model = matches!(stack.device, DeviceName::Model(_));
     if stack.size() < Bytes::mib(1) {
         let same = |quoted: &str| quoted.parse() == Ok(stack.size());
         return Err(refuse(&format!("size {} is below 1 MiB", stack.size())).at_quoted(text, same));
@@ -23,7 +23,7 @@ pub(crate) fn check_stack(study: &Study, stack: &Stack, text: Place<'_>) -> Resu
     let real = [FileSystem::Xfs, FileSystem::Btrfs];
     if stack.is_virtual() && real.contains(&stack.file_system) {
         let message = "virtual time has ext4, ext4_no_journal and raw; others only with attach";
-        return Err(refuse(message).at(text, &device).with_help("add attach = true"));
+        return Err(refuse(message).on(text, "device").with_help("add attach = true"));
     }
     let lives =
         [("scale", stack.scale > 1), ("staged", stack.staged), ("faults", stack.faults.is_some())];
@@ -31,7 +31,7 @@ pub(crate) fn check_stack(study: &Study, stack: &Stack, text: Place<'_>) -> Resu
         return Err(refuse("attach is for device models only").on(text, "attach"));
     }
     if stack.attach && (stack.host != "auto" || stack.cores > 0) {
-        return Err(refuse("host does not apply to attached models").at(text, &device));
+        return Err(refuse("host does not apply to attached models").on(text, "device"));
     }
     if !(1..=SCALE_MAX).contains(&stack.scale) {
         let message = format!("scale = {}; allowed: 1 to {SCALE_MAX}", stack.scale);
@@ -48,7 +48,7 @@ pub(crate) fn check_stack(study: &Study, stack: &Stack, text: Place<'_>) -> Resu
     let modelled = stack.host != "auto" || stack.cores > 0 || stack.condition != Condition::Steady;
     if modelled && !model {
         let message = "host, cores and condition are for device models only";
-        return Err(refuse(message).at(text, &device));
+        return Err(refuse(message).on(text, "device"));
     }
     if let Some(limit) = stack.limit {
         let rates = [limit.reads, limit.writes].into_iter().flatten().map(units::Rate::get);
@@ -62,30 +62,54 @@ pub(crate) fn check_stack(study: &Study, stack: &Stack, text: Place<'_>) -> Resu
             return Err(refuse(message).on(text, "limit"));
         }
     }
-    check_variants(&study.stack, stack, text)?;
+    check_variants(study, stack, text)?;
     if stack.allow_write && !matches!(stack.device, DeviceName::Paths(_)) {
-        return Err(refuse("allow_write is for block devices only").at(text, &device));
+        return Err(refuse("allow_write is for block devices only").on(text, "device"));
     }
     Ok(())
 }
 
+/// The reference must be a stack of the study, and no variant.
+pub(crate) fn check_reference(study: &Study, text: Place<'_>) -> Result<(), StudyError> {
+    let Some(name) = &study.reference else { return Ok(()) };
+    let own = study.stack.iter().filter(|stack| stack.variant_of.is_none());
+    let names: Vec<&str> = own.map(|stack| stack.name.as_str()).collect();
+    if names.contains(&name.as_str()) {
+        return Ok(());
+    }
+    let message = format!("reference = \"{name}\" is not a stack; stacks: {}", names.join(", "));
+    text.refuse("reference", message)
+}
+
 /// Only a simulated part can be free, and a variant varies another stack that is none.
-fn check_variants(stacks: &[Stack], stack: &Stack, text: Place<'_>) -> Result<(), StudyError> {
+fn check_variants(study: &Study, stack: &Stack, text: Place<'_>) -> Result<(), StudyError> {
     let refuse =
         |key: &str, reason: String| text.refuse(key, format!("stack `{}`: {reason}", stack.name));
     if let Some(name) = &stack.variant_of {
-        let is = |other: &Stack| other.name == *name && other.variant_of.is_none();
-        if !stacks.iter().any(is) || !stack.what_if.is_empty() {
-            return refuse("variant_of", format!("`{name}` is not another stack, or varies one"));
-        }
+        let is = |other: &&Stack| other.name == *name && other.variant_of.is_none();
+        let base = study.stack.iter().find(is).filter(|_| stack.what_if.is_empty());
+        let reason = match base {
+            None => format!("`{name}` is not another stack, or varies one"),
+            Some(base) if !base.is_virtual() || !stack.is_virtual() => {
+                "variants are for device models in virtual time only".into()
+            }
+            Some(_) if stack.title.is_empty() => {
+                "a variant needs a `title`, such as \"twice the memory\"".into()
+            }
+            Some(_) => return Ok(()),
+        };
+        return refuse("variant_of", reason);
     }
     let has = |one| stack.what_if.contains(&one);
     let journals = [FileSystem::AsIs, FileSystem::Ext4].contains(&stack.file_system);
+    let runs = |one: &Experiment| !one.job.first().is_block() && stack.is_among(&one.stacks, false);
     let reason = match () {
         () if stack.what_if.is_empty() => return Ok(()),
         () if !stack.is_virtual() => "what_if is for device models in virtual time only",
         () if has(WhatIf::Cores) && stack.cores == 0 => "set its cores, for twice as many",
+        () if has(WhatIf::Cores) && stack.cores > 512 => "cores: at most 512, for twice as many",
         () if has(WhatIf::Journal) && !journals => "its file system has no journal",
+        () if !study.experiment.iter().any(runs) => "no database experiment runs on it",
         () => return Ok(()),
     };
     refuse("what_if", reason.into())

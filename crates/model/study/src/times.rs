@@ -4,6 +4,7 @@
 
 use units::Nanos;
 
+use crate::error::Place;
 use crate::{Experiment, Job, StudyError};
 
 /// Longest time of a study.
@@ -35,12 +36,13 @@ fn times_of(one: &Experiment) -> Vec<(&'static str, Nanos)> {
 }
 
 /// Rejects implausible times.
-pub(crate) fn check_times(one: &Experiment) -> Result<(), StudyError> {
+pub(crate) fn check_times(one: &Experiment, text: Place<'_>) -> Result<(), StudyError> {
     match times_of(one).into_iter().find(|(_, time)| *time > LONGEST) {
-        Some((key, time)) => Err(StudyError::general(format!(
-            "experiment `{}`: {key} is {time}; allowed: at most a year",
-            one.name
-        ))),
+        Some((key, time)) => {
+            let name = &one.name;
+            let message = format!("experiment `{name}`: {key} is {time}; allowed: at most a year");
+            text.refuse(key, message)
+        }
         None => Ok(()),
     }
 }
