@@ -114,8 +114,10 @@ fn measure() -> u64 {
     let made = system_call(libc::SYS_memfd_create, [c"faults".as_ptr() as i64, 0, 0, 0, 0, 0]);
     let size = (SAMPLES * PAGE) as i64;
     system_call(libc::SYS_ftruncate, [made, size, 0, 0, 0, 0]);
-    let zeros = [0_u8; SAMPLES * PAGE];
-    system_call(libc::SYS_pwrite64, [made, zeros.as_ptr() as i64, size, 0, 0, 0]);
+    // A byte of each page; a thread's stack may be too small for more.
+    for at in (0..size).step_by(PAGE) {
+        system_call(libc::SYS_pwrite64, [made, c"".as_ptr() as i64, 1, at, 0, 0]);
+    }
     let kinds = [i64::from(libc::PROT_READ), i64::from(libc::MAP_SHARED)];
     let start = system_call(libc::SYS_mmap, [0, size, kinds[0], kinds[1], made, 0]);
     let mut least = u64::MAX;
@@ -252,6 +254,22 @@ pub fn touch(start: usize, length: usize, fills: bool) -> bool {
     true
 }
 
+/// Maps a file, and has its page faults reported; returns what mmap(2) returned. An error means that faults
+/// cannot be reported, and nothing is mapped.
+fn watched(arguments: [i64; 6], (length, mode): (usize, u64)) -> Result<i64, c_int> {
+    let start = system_call(libc::SYS_mmap, arguments);
+    if (-4095..0).contains(&start) {
+        return Ok(start);
+    }
+    let mut range = [start as u64, length as u64, mode, 0];
+    let answer = control(UFFDIO_REGISTER, &mut range);
+    if answer == 0 {
+        return Ok(start);
+    }
+    system_call(libc::SYS_munmap, [start, length as i64, 0, 0, 0, 0]);
+    Err(-answer as c_int)
+}
+
 /// Maps a file of the drive; ends the simulation if this kind of mapping is not simulated.
 fn map_file(turn: &Turn, (file, flags): (u64, u64), arguments: [i64; 6]) -> i64 {
     let [_, size, protection, kind, _, offset] = arguments;
@@ -270,18 +288,26 @@ fn map_file(turn: &Turn, (file, flags): (u64, u64), arguments: [i64; 6]) -> i64 
         turn.uncovered("mmap for writing of a file on the modelled drive (needs Linux 6.6)");
         return -i64::from(libc::ENODEV);
     }
-    let start = system_call(libc::SYS_mmap, arguments);
-    if (-4095..0).contains(&start) {
-        return start;
-    }
     let length = (size as usize).next_multiple_of(PAGE);
     let guard = if writes { MODE_PROTECT | MODE_MISSING } else { 0 };
-    let mut range = [start as u64, length as u64, MODE_MINOR | guard, 0];
-    if control(UFFDIO_REGISTER, &mut range) != 0 {
+    let start = match watched(arguments, (length, MODE_MINOR | guard)) {
+        Err(libc::EPERM) if !may_write => {
+            // Faults of a shared mapping whose file is open for reading alone cannot be handled, but those
+            // of a private one can; who only reads sees no difference.
+            let mut private = arguments;
+            private[3] = (kind & !i64::from(libc::MAP_TYPE)) | i64::from(libc::MAP_PRIVATE);
+            watched(private, (length, MODE_MINOR))
+        }
+        other => other,
+    };
+    let Ok(start) = start else {
         turn.uncovered(
             "mmap of a file outside of a memory file system (use --directory /dev/shm/...)",
         );
         return -i64::from(libc::ENODEV);
+    };
+    if (-4095..0).contains(&start) {
+        return start;
     }
     map.start.store(start as usize, Relaxed);
     map.end.store(start as usize + length, Relaxed);

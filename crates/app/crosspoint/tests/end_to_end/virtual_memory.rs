@@ -22,14 +22,16 @@ fn mappings_are_written_and_flushed() {
         all = os.pread(f, 64 * 4096, 0)\n\
         print([all[i * 4096] for i in (0, 7, 8, 9, 10)])\n\
         private = mmap.mmap(f, 4096, flags=mmap.MAP_PRIVATE); private[0] = 9; m[0] = 4; m.flush()\n\
-        print(private[0])";
+        print(private[0])\n\
+        alone = mmap.mmap(os.open('data', os.O_RDONLY), 8192, prot=mmap.PROT_READ)\n\
+        print(alone[4096])";
     let scratch = Scratch::new();
     let mut command = scratch.crosspoint();
     command.args(["exec", "--on", "model:intel-p4800x", "--directory"]).arg(memory.path());
     command.args(["--", PYTHON, "-c", script]).current_dir(memory.path());
     let output = command.output().expect("it starts");
     expect(&output, 0);
-    assert_eq!(stdout(&output), "[2, 2, 122, 3, 0]\n9\n");
+    assert_eq!(stdout(&output), "[2, 2, 122, 3, 0]\n9\n2\n");
     let summary = stderr(&output);
     assert_eq!(count(&summary, "flushes"), 6.0, "{summary}");
     let line = summary.lines().find(|line| line.starts_with("device:")).expect("a line");
