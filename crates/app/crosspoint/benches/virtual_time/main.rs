@@ -6,13 +6,13 @@
 //! line per cell: medians over interleaved rounds. Arguments: number of rounds, and text that cells must
 //! contain. MariaDB and sysbench are run by a shell in the same way; both share the one CPU.
 
-use std::io::Write as _;
-use std::os::unix::fs::FileExt as _;
+mod calibration;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{LazyLock, OnceLock};
+use std::time::Duration;
 
 use device::{Completion, Device, Operation, Request, Stages};
 use sim::scheduler::{SchedulerCosts, WakeCost};
@@ -23,6 +23,8 @@ use units::{Nanos, Seed};
 use vtime::{Drive, FileSystem, Host, Process, RealTime, Simulation};
 use worker::{Channel, Ended, TrialParameters, TrialRequest, Waiting};
 use workload::OpClass;
+
+use crate::calibration::{Access, calibrate, read_pages};
 
 /// Fixed latencies of the drive; any number of requests at once.
 #[derive(Debug, Clone, Copy)]
@@ -73,9 +75,20 @@ static COSTS: LazyLock<PageCacheCosts> = LazyLock::new(|| {
     observe::page_cache_costs(place.path()).expect("measured")
 });
 
+/// Costs of scheduling on this host, as `crosspoint calibrate` measures them.
+static SCHEDULER: LazyLock<SchedulerCosts> = LazyLock::new(|| {
+    let place = tempfile::tempdir().expect("a directory");
+    runner::fit_scheduler(place.path()).expect("measured").costs
+});
+
+/// What a page fault of the reference, emulated by signals, takes longer than a simulated one.
+static FAULTS: OnceLock<Nanos> = OnceLock::new();
+
 fn drive(latency: Latency) -> Drive<Fixed> {
     let fixed = Fixed { latency, queue: Vec::new() };
-    Drive::new(fixed, 1 << 40, MEMORY, FileSystem::Ext4).with_gap(GAP).with_costs(*COSTS)
+    let emulated = FAULTS.get().copied().unwrap_or_default();
+    let costs = PageCacheCosts { fault_missed: COSTS.fault_missed + emulated, ..*COSTS };
+    Drive::new(fixed, 1 << 40, MEMORY, FileSystem::Ext4).with_gap(GAP).with_costs(costs)
 }
 
 /// A prepared simulation, or one of the drive alone.
@@ -112,7 +125,7 @@ fn host(path: PathCosts, directory: &Path) -> Host {
     let none = HostModel::named("none").expect("a host without costs");
     Host {
         cores: 1,
-        costs: SchedulerCosts { interrupt: path.wake, ..SchedulerCosts::VM_2026 },
+        costs: SchedulerCosts { interrupt: path.wake, ..*SCHEDULER },
         path: HostModel { submit: path.submit, submit_write: path.submit, ..none },
         library: library(),
         seed: Seed(1),
@@ -294,90 +307,9 @@ const SERVER_JOBS: [(&str, u64, u64); 5] = [
     ("oltp_read_write", 80, 1200),
 ];
 
-/// The program of the calibration: threads that read pages of a file for half a second; prints operations,
-/// nanoseconds and CPU time.
-fn read_pages(file: &Path, threads: usize) {
-    let cpu = || {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: a local variable, and a clock that every kernel has.
-        unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
-        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-    };
-    let (began, before) = (Instant::now(), cpu());
-    let loops: Vec<_> = (0..threads)
-        .map(|number| {
-            let file = std::fs::File::open(file).expect("a file");
-            std::thread::spawn(move || {
-                let (mut page, mut count) = ([0; 4096], 0_u64);
-                while began.elapsed() < Duration::from_millis(500) {
-                    let at = (count * 7919 + number as u64 * 104_729) % PAGES;
-                    file.read_exact_at(&mut page, at * 4096).expect("read");
-                    count += 1;
-                }
-                count
-            })
-        })
-        .collect();
-    let count: u64 = loops.into_iter().map(|one| one.join().expect("no panic")).sum();
-    println!("{count} {} {}", began.elapsed().as_nanos(), cpu() - before);
-}
-
-/// Pages of the calibration's file: 64 MiB.
-const PAGES: u64 = 16 << 10;
-
-/// Nanoseconds and CPU time per read of the calibration's program.
-fn calibrated(threads: usize, latency: Latency, path: PathCosts, is_real: bool) -> (f64, f64) {
-    let place = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
-    let mut file = tempfile::NamedTempFile::new_in(place.path()).expect("a file");
-    file.write_all(&vec![1; (PAGES * 4096) as usize]).expect("written");
-    let mut command = Command::new(std::env::current_exe().expect("a path"));
-    command.arg("--read-pages").arg(file.path()).arg(threads.to_string()).stdout(Stdio::piped());
-    let text = output_of(command, &host(path, place.path()), latency, is_real);
-    let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    let [count, time, cpu] = numbers[..] else { panic!("{text}") };
-    (time / count, cpu / count)
-}
-
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
-}
-
-/// The costs that plain reads have in this harness: of one thread, which finds the CPU idle, and of sixteen,
-/// which keep it busy.
-fn calibrate() -> PathCosts {
-    let latency = latency_of(80, 0);
-    let free = PathCosts { submit: Nanos::ZERO, wake: SchedulerCosts::FREE.interrupt };
-    let rounds = |threads| {
-        let all: Vec<_> = (0..5).map(|_| calibrated(threads, latency, free, true)).collect();
-        let part = |of: fn(&(f64, f64)) -> f64| median(all.iter().map(of).collect());
-        (part(|one| one.0), part(|one| one.1))
-    };
-    let (idle_time, idle_cpu) = rounds(1);
-    let (busy_time, busy_cpu) = rounds(16);
-    let costs = SchedulerCosts::VM_2026;
-    let (switch, block) = (costs.switch.get() as f64, costs.block.get() as f64);
-    let nanos = |value: f64| Nanos(value.max(0.0) as u64);
-    // The simulated page cache adds these.
-    let cached = (COSTS.read + COSTS.copy(4096)).get() as f64;
-    let submit = (busy_cpu - switch - block - cached).max(0.0);
-    let wakee = (idle_cpu - submit - block - cached).max(0.0);
-    let latency_ns = idle_time - 80_000.0 - submit - block - wakee - cached;
-    let wake = WakeCost {
-        latency: nanos(latency_ns),
-        wakee: nanos(wakee),
-        ..SchedulerCosts::FREE.interrupt
-    };
-    let path = PathCosts { submit: nanos(submit), wake };
-    eprintln!(
-        "calibration: 1 thread {idle_time:.0} ns per read, CPU {idle_cpu:.0}; 16 threads {busy_time:.0}, CPU \
-         {busy_cpu:.0}; {path:?}"
-    );
-    for threads in [1, 16] {
-        let (time, cpu) = calibrated(threads, latency, path, false);
-        eprintln!("in virtual time: {threads} threads {time:.0} ns per read, CPU {cpu:.0}");
-    }
-    path
 }
 
 const fn latency_of(read: u64, flush: u64) -> Latency {
@@ -402,10 +334,13 @@ fn trial(engine: &str, job: (&str, &str, u64, u64), clients: u32) -> Trial {
         "overwrite" => "workload = \"overwrite\"",
         _ => "workload = \"read_random\"",
     };
+    // More than RocksDB's block cache of 64 MiB: while a cache that holds all of it warms up, the rate says
+    // more about how far it got than about the drive.
+    let records = if engine == "rocksdb" { 500_000 } else { 100_000 };
     let text = format!(
         "schema = 2\nname = \"accuracy\"\n[[stack]]\nname = \"drive\"\ndevice = \"file\"\n[[experiment]]\n\
          name = \"cell\"\nwarm_up = \"300ms\"\nduration = \"1s\"\ninterval = \"100ms\"\n[experiment.job]\n\
-         engine = \"{engine}\"\n{workload}\nrecords = 100_000\nvalue_size = \"400B\"\n\
+         engine = \"{engine}\"\n{workload}\nrecords = {records}\nvalue_size = \"400B\"\n\
          clients = {clients}\ndurability = \"{durability}\"\n"
     );
     let study = study::parse(&text, engines::list()).expect("a study");
@@ -415,14 +350,20 @@ fn trial(engine: &str, job: (&str, &str, u64, u64), clients: u32) -> Trial {
 fn main() {
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|word| word != "--bench").collect();
-    if let [verb, file, threads] = &arguments[..]
-        && verb == "--read-pages"
-    {
-        return read_pages(Path::new(file), threads.parse().expect("a number"));
+    if let [verb, file, threads] = &arguments[..] {
+        let access = if verb == "--map-pages" { Access::Fault } else { Access::Call };
+        return read_pages(Path::new(file), threads.parse().expect("a number"), access);
     }
     let rounds: usize = arguments.first().and_then(|text| text.parse().ok()).unwrap_or(3);
     let only = arguments.get(1).map(String::as_str).unwrap_or_default();
+    if let [verb, socket @ ..] = &arguments[..]
+        && verb == runner::WAKING_VERB
+    {
+        let nanos = runner::waking(!socket.is_empty()).expect("measured");
+        return println!("{nanos}");
+    }
     LazyLock::force(&COSTS);
+    eprintln!("scheduler: {:?}", *SCHEDULER);
     start_spinner();
     let path = calibrate();
     println!(
