@@ -123,7 +123,9 @@ kernel! {
     };
     sched_yield() -> c_int = SYS_sched_yield, {
         Turn::enter().map(|turn| {
-            turn.call(Call::Yield, &[1]);
+            if !turn.is_alone() {
+                turn.call(Call::Yield, &[1]);
+            }
             0
         })
     };

@@ -239,6 +239,11 @@ impl Turn {
         Totals::of(std::array::from_fn(|place| self.argument(place)))
     }
 
+    /// Whether this thread polls, and no other thread or the drive can do anything yet.
+    pub fn is_alone(&self) -> bool {
+        self.slot.spins.load(Relaxed) == 1 && self.now() < self.slot.until.load(Relaxed)
+    }
+
     /// Gives up the turn if another thread or the drive is due.
     pub fn tick(&self) {
         let until = self.slot.until.load(Relaxed);

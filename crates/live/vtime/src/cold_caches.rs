@@ -8,6 +8,7 @@
 //! Invariant: an extra time compares a thread with itself, and only waits on an otherwise idle core count.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use sim::scheduler::{Wait, Wake};
 use units::Nanos;
@@ -131,6 +132,19 @@ impl ColdCaches {
         } else if skipped.count >= SKIPPED_MIN {
             self.extra.entry((process, wait)).or_default().add(cpu - skipped.value, WINDOW);
         }
+    }
+}
+
+/// Leaves the programs' CPU idle for this real time; no thread polls for its turn.
+pub(crate) fn leave_idle(time: Nanos, has_own_cpu: bool) {
+    let time = Duration::from_nanos(time.get());
+    if !has_own_cpu {
+        // It is also the coordinator's.
+        return std::thread::sleep(time);
+    }
+    let began = Instant::now();
+    while began.elapsed() < time {
+        std::hint::spin_loop();
     }
 }
 

@@ -13,7 +13,7 @@ use sim::scheduler::{Key, Next, Scheduler, TaskId, Times, Wait, Waker};
 use units::Nanos;
 
 use crate::awaited_files::AwaitedFiles;
-use crate::cold_caches::{ColdCaches, Interval};
+use crate::cold_caches::{self, ColdCaches, Interval};
 use crate::drive::Drive;
 use crate::error::VtimeError;
 use crate::file_access::{AccessStart, StepEnd};
@@ -255,13 +255,14 @@ impl<'h, D: Device> Coordinator<'h, D> {
         self.scheduler.charge(task, owed + start.extra);
         slot.at.store(self.scheduler.time_of(task).get(), Relaxed);
         slot.until.store(until.get(), Relaxed);
+        slot.spins.store(u32::from(self.scheduler.spins(task)), Relaxed);
         slot.cpu.store(0, Relaxed);
         slot.answer.store(std::mem::take(&mut thread.answer), Relaxed);
         slot.pending.store(0, Relaxed);
         let mut last = self.last.take().map(|TaskId(last)| &self.shared.slots[last as usize]);
         if start.idle > Nanos::ZERO {
             last.take().into_iter().for_each(Slot::let_sleep);
-            self.let_idle(start.idle);
+            cold_caches::leave_idle(start.idle, self.shared.header.spins.load(Relaxed) > 0);
         }
         slot.give_turn(task.0, last);
         self.turns += 1;
@@ -274,19 +275,6 @@ impl<'h, D: Device> Coordinator<'h, D> {
         self.scheduler.charge(task, cpu);
         self.latest = self.latest.max(self.scheduler.time_of(task));
         self.handle_call(task)
-    }
-
-    /// Leaves the programs' CPU idle for this real time; no thread polls for its turn.
-    fn let_idle(&self, time: Nanos) {
-        let time = Duration::from_nanos(time.get());
-        if self.shared.header.spins.load(Relaxed) == 0 {
-            // It is also the coordinator's.
-            return std::thread::sleep(time);
-        }
-        let began = Instant::now();
-        while began.elapsed() < time {
-            std::hint::spin_loop();
-        }
     }
 
     /// Waits until the thread that has the turn makes a call; returns `false` if its process ended instead.
@@ -328,6 +316,9 @@ impl<'h, D: Device> Coordinator<'h, D> {
         let argument = |place: usize| slot.arguments[place].load(Relaxed);
         let call = Call::of(slot.call.load(Relaxed));
         self.last = Some(task);
+        if !matches!(call, None | Some(Call::Yield)) {
+            self.scheduler.act(task);
+        }
         match call {
             Some(Call::Yield) if argument(0) == 1 => self.scheduler.give_way(task),
             None | Some(Call::Yield) => {}

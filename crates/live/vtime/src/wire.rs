@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Value of [`Header::magic`]: the version of this layout.
-pub const MAGIC: u64 = 0x6372_6f73_7370_0005;
+pub const MAGIC: u64 = 0x6372_6f73_7370_0006;
 /// Maximum number of threads in a simulation, including ended ones.
 pub const SLOTS: usize = 4096;
 /// Maximum number of keys, or of files, that a thread waits for at once.
@@ -261,6 +261,8 @@ pub struct Slot {
     pub until: AtomicU64,
     /// CPU time since it got the turn, ns.
     pub cpu: AtomicU64,
+    /// 1 if it may let others run first without a call, as there are none before `until`.
+    pub spins: AtomicU32,
     /// Number of the [`Call`].
     pub call: AtomicU32,
     /// 1 once the thread has ended.

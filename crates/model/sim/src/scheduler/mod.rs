@@ -74,6 +74,8 @@ struct Task {
     wait: u64,
     /// Whether the last wait ended by its deadline.
     timed_out: bool,
+    /// It has only let others run first since its last other call, and there were none on its core.
+    spins: bool,
     /// The last wait, until it is asked for.
     woken: Option<Wake>,
     times: Times,
@@ -208,6 +210,7 @@ impl Scheduler {
             lag: 0,
             wait: 0,
             timed_out: false,
+            spins: false,
             woken: None,
             times: Times::default(),
         });
@@ -236,15 +239,6 @@ impl Scheduler {
         task.at += cpu;
         task.run_time += cpu.get() as i64;
         task.times.cpu += cpu;
-    }
-
-    /// The running thread lets the others on its core run first (sched_yield(2)).
-    pub fn give_way(&mut self, id: TaskId) {
-        let slice = self.costs.slice.get() as i64;
-        let task = self.task_mut(id);
-        task.deadline = task.run_time + slice;
-        let core = task.core;
-        self.cores[core].preempt = true;
     }
 
     /// The running thread waits for any of `keys`, or until `deadline`.
@@ -394,7 +388,10 @@ impl Scheduler {
 
     /// How far `task` may run: to the next event of another, or to the end of its slice if others wait.
     fn horizon(&mut self, task: TaskId, event: Option<Nanos>) -> Nanos {
-        let other = self.first_running().map(|(_, at)| at);
+        let other = match self.spins(task) {
+            true => Some(self.first_acting(task)),
+            false => self.first_running().map(|(_, at)| at),
+        };
         let state = self.task(task);
         let left = Nanos(u64::try_from(state.deadline - state.run_time).unwrap_or_default());
         let queue = &self.cores[state.core].queue;

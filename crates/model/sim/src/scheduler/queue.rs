@@ -32,7 +32,42 @@ impl RunQueue {
     }
 }
 
+/// Longest turn of a thread that spins while others that spin are behind.
+const SPIN: Nanos = Nanos(20_000);
+
 impl Scheduler {
+    /// The running thread lets the others on its core run first (sched_yield(2)).
+    pub fn give_way(&mut self, id: TaskId) {
+        let slice = self.costs.slice.get() as i64;
+        let task = self.task_mut(id);
+        task.deadline = task.run_time + slice;
+        let core = task.core;
+        self.cores[core].preempt = true;
+        self.task_mut(id).spins = self.cores[core].queue.is_empty();
+    }
+
+    /// Whether the running thread polls for what another thread will do, alone on its core. Until that one
+    /// acts, its turns may be long.
+    #[must_use]
+    pub fn spins(&self, id: TaskId) -> bool {
+        let task = self.task(id);
+        task.spins && self.cores[task.core].queue.is_empty()
+    }
+
+    /// The running thread does something else than letting others run first.
+    pub fn act(&mut self, id: TaskId) {
+        self.task_mut(id).spins = false;
+    }
+
+    /// Time of the running thread that is furthest behind, without those that also spin; not much later than
+    /// `task`'s, because those may stop.
+    pub(super) fn first_acting(&self, task: TaskId) -> Nanos {
+        let running = self.cores.iter().filter_map(|core| core.running);
+        let acting = running.filter(|other| *other != task && !self.spins(*other));
+        let latest = self.task(task).at + SPIN;
+        acting.map(|other| self.task(other).at).min().map_or(latest, |at| at.min(latest))
+    }
+
     /// Mean virtual run time of a core's running and ready threads.
     pub(super) fn mean_of(&self, core: usize) -> i64 {
         let Some(running) = self.cores[core].running else {

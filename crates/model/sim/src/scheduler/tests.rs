@@ -200,6 +200,32 @@ fn busy_threads_share_the_cores() {
     assert!(shares.iter().all(|share| (share - 0.3).abs() < 0.01), "{shares:?}");
 }
 
+/// Threads that poll for another one would take turns after each look, at some 20 us of real time.
+#[test]
+fn threads_that_spin_do_not_wait_for_each_other() {
+    let mut scheduler = Scheduler::new(3, SchedulerCosts::FREE);
+    let [one, two, worker] = [(); 3].map(|()| scheduler.enter(None));
+    let next = |scheduler: &mut Scheduler, cpu: u64, yields: bool| {
+        let Next::Run { task, until } = scheduler.next(None) else { panic!("stuck") };
+        scheduler.charge(task, Nanos(cpu * MICRO));
+        if yields {
+            scheduler.give_way(task);
+        } else {
+            scheduler.act(task);
+        }
+        (task, until.get() / MICRO)
+    };
+    assert_eq!(next(&mut scheduler, 1, true), (one, 0));
+    assert_eq!(next(&mut scheduler, 1, true), (two, 0));
+    assert_eq!(next(&mut scheduler, 30, false), (worker, 1));
+    assert_eq!(next(&mut scheduler, 20, true), (one, 21), "not until the other one spins again");
+    assert_eq!(next(&mut scheduler, 20, true), (two, 21));
+    assert_eq!(next(&mut scheduler, 9, true), (one, 30), "until the worker acts");
+    assert_eq!(next(&mut scheduler, 9, false), (two, 30));
+    assert_eq!(next(&mut scheduler, 1, false).0, worker);
+    assert_eq!(next(&mut scheduler, 1, true), (one, 30), "the other one does not spin any more");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
