@@ -6,6 +6,7 @@
 //! again when it is written back. The files have to be in a memory file system.
 
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize};
 
@@ -319,6 +320,39 @@ fn map_file(turn: &Turn, (file, flags): (u64, u64), arguments: [i64; 6]) -> i64 
     start
 }
 
+/// Something else will be at these addresses.
+fn replaced(range: Range<usize>) {
+    for map in REGIONS.iter().filter(|map| map.file.load(Relaxed) != 0) {
+        let (start, end) = (map.start.load(Relaxed), map.end.load(Relaxed));
+        if range.end <= start || end <= range.start {
+            continue;
+        }
+        if range.end < end {
+            // What is left behind it is a mapping of its own if there is something left before it, too.
+            let free = REGIONS.iter().find(|map| map.file.load(Relaxed) == 0);
+            let rest = if range.start > start { free } else { Some(map) };
+            // Without a place for it, its faults end the program.
+            let Some(rest) = rest else {
+                map.end.store(range.start, Relaxed);
+                continue;
+            };
+            let offset = map.offset.load(Relaxed) + (range.end - start) as u64;
+            rest.start.store(range.end, Relaxed);
+            rest.end.store(end, Relaxed);
+            rest.offset.store(offset, Relaxed);
+            rest.flags.store(map.flags.load(Relaxed), Relaxed);
+            rest.writes.store(map.writes.load(Relaxed), Relaxed);
+            rest.keeps.store(map.keeps.load(Relaxed), Relaxed);
+            rest.file.store(map.file.load(Relaxed), Relaxed);
+        }
+        if range.start > start {
+            map.end.store(range.start, Relaxed);
+        } else if range.end >= end {
+            map.file.store(0, Relaxed);
+        }
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mmap(
     place: *mut c_void,
@@ -331,6 +365,9 @@ pub unsafe extern "C" fn mmap(
     let kinds = [i64::from(protection), i64::from(flags), i64::from(descriptor)];
     let arguments = [place as i64, size as i64, kinds[0], kinds[1], kinds[2], offset];
     let file = file_of(descriptor).filter(|_| flags & libc::MAP_ANONYMOUS == 0);
+    if flags & libc::MAP_FIXED != 0 {
+        replaced(place as usize..place as usize + size.next_multiple_of(PAGE));
+    }
     let mapped = match file.and_then(|file| Some((file, Turn::enter_file()?))) {
         Some((file, turn)) => map_file(&turn, file, arguments),
         None => system_call(libc::SYS_mmap, arguments),
@@ -340,15 +377,8 @@ pub unsafe extern "C" fn mmap(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(place: *mut c_void, size: size_t) -> c_int {
-    let range = place as usize..place as usize + size.next_multiple_of(PAGE);
-    for map in REGIONS.iter().filter(|map| range.contains(&map.start.load(Relaxed))) {
-        let (start, end) = (map.start.load(Relaxed), map.end.load(Relaxed));
-        if range.end < end {
-            map.offset.store(map.offset.load(Relaxed) + (range.end - start) as u64, Relaxed);
-            map.start.store(range.end, Relaxed);
-        } else {
-            map.file.store(0, Relaxed);
-        }
+    if (place as usize).is_multiple_of(PAGE) {
+        replaced(place as usize..place as usize + size.next_multiple_of(PAGE));
     }
     answer(system_call(libc::SYS_munmap, [place as i64, size as i64, 0, 0, 0, 0])) as c_int
 }

@@ -40,6 +40,40 @@ fn mappings_are_written_and_flushed() {
     assert!(line.contains("writes (104 KiB)"), "{summary}");
 }
 
+/// Memory that takes the place of a part of a mapping would be zeroed when that part's pages leave the page
+/// cache.
+#[test]
+fn memory_in_place_of_a_mapping_survives_an_eviction() {
+    let Some(()) = has_python() else { return };
+    let memory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+    let script = "import ctypes, mmap, os\n\
+        f = os.open('data', os.O_RDWR | os.O_CREAT); os.ftruncate(f, 64 * 4096)\n\
+        m = mmap.mmap(f, 64 * 4096)\n\
+        for i in range(64): m[i * 4096] = 5\n\
+        m.flush()\n\
+        start = ctypes.addressof(ctypes.c_char.from_buffer(m)); c = ctypes.CDLL(None)\n\
+        place = lambda page: ctypes.c_void_p(start + page * 4096)\n\
+        c.mmap.restype = ctypes.c_void_p\n\
+        fixed = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x10\n\
+        c.munmap(place(48), ctypes.c_size_t(16 * 4096))\n\
+        size = ctypes.c_size_t(8 * 4096); none = ctypes.c_long(0)\n\
+        for page in (16, 48):\n    c.mmap(place(page), size, 3, fixed, -1, none)\n    \
+            ctypes.memset(place(page), 7, 8 * 4096)\n\
+        o = os.open('other', os.O_RDWR | os.O_CREAT); os.write(o, bytes(1 << 23)); os.fsync(o)\n\
+        for i in range(0, 1 << 23, 1 << 16): os.pread(o, 1 << 16, i)\n\
+        byte = lambda page: ctypes.c_char.from_address(start + page * 4096).value[0]\n\
+        print([byte(page) for page in (0, 15, 16, 23, 24, 47, 48, 55)])";
+    let scratch = Scratch::new();
+    let mut command = scratch.crosspoint();
+    command
+        .args(["exec", "--on", "model:intel-p4800x", "--memory", "4MiB", "--directory"])
+        .arg(memory.path());
+    command.args(["--", PYTHON, "-c", script]).current_dir(memory.path());
+    let output = command.output().expect("it starts");
+    expect(&output, 0);
+    assert_eq!(stdout(&output), "[5, 5, 7, 7, 5, 5, 7, 7]\n");
+}
+
 /// Memory that a program needs is not page cache.
 #[test]
 fn the_page_cache_is_what_the_program_leaves() {
