@@ -241,7 +241,11 @@ impl Turn {
 
     /// Whether this thread polls, and no other thread or the drive can do anything yet.
     pub fn is_alone(&self) -> bool {
-        self.slot.spins.load(Relaxed) == 1 && self.now() < self.slot.until.load(Relaxed)
+        if self.slot.spins.load(Relaxed) == 0 || self.now() >= self.slot.until.load(Relaxed) {
+            return false;
+        }
+        self.slot.spins.store(wire::POLLED, Relaxed);
+        true
     }
 
     /// Gives up the turn if another thread or the drive is due.

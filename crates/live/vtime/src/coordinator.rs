@@ -316,7 +316,8 @@ impl<'h, D: Device> Coordinator<'h, D> {
         let argument = |place: usize| slot.arguments[place].load(Relaxed);
         let call = Call::of(slot.call.load(Relaxed));
         self.last = Some(task);
-        if !matches!(call, None | Some(Call::Yield)) {
+        let polls = slot.spins.load(Relaxed) == wire::POLLED || argument(0) == 1;
+        if call != Some(Call::Yield) || !polls {
             self.scheduler.act(task);
         }
         match call {

@@ -261,7 +261,8 @@ pub struct Slot {
     pub until: AtomicU64,
     /// CPU time since it got the turn, ns.
     pub cpu: AtomicU64,
-    /// 1 if it may let others run first without a call, as there are none before `until`.
+    /// Not 0 if it may let others run first without a call, as there are none before `until`; [`POLLED`]
+    /// once it has.
     pub spins: AtomicU32,
     /// Number of the [`Call`].
     pub call: AtomicU32,
@@ -284,6 +285,9 @@ pub struct Shared {
     /// One per thread.
     pub slots: [Slot; SLOTS],
 }
+
+/// See [`Slot::spins`].
+pub const POLLED: u32 = 2;
 
 /// Index of a key in [`Header::awaited`].
 #[must_use]
