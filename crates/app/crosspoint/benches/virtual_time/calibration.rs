@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use sim::scheduler::{SchedulerCosts, WakeCost};
 use units::Nanos;
 
-use crate::{COSTS, FAULTS, PathCosts, SCHEDULER, host, latency_of, median, output_of};
+use crate::{FAULTS, PathCosts, host, latency_of, median, output_of};
 
 /// How the calibration reads pages.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +19,20 @@ pub(crate) enum Access {
     Call,
     /// Through a mapping.
     Fault,
+}
+
+impl Access {
+    /// The argument of the calibration's program.
+    const fn verb(self) -> &'static str {
+        match self {
+            Self::Call => "--read-pages",
+            Self::Fault => "--map-pages",
+        }
+    }
+
+    pub(crate) fn of(verb: &str) -> Option<Self> {
+        [Self::Call, Self::Fault].into_iter().find(|one| one.verb() == verb)
+    }
 }
 
 /// Maps the calibration's file until the process ends; returns the mapping's address.
@@ -78,46 +92,42 @@ fn calibrated(threads: usize, access: Access, path: PathCosts, is_real: bool) ->
     let mut file = tempfile::NamedTempFile::new_in(place.path()).expect("a file");
     file.write_all(&vec![1; (PAGES * 4096) as usize]).expect("written");
     let mut command = Command::new(std::env::current_exe().expect("a path"));
-    let verb = if matches!(access, Access::Fault) { "--map-pages" } else { "--read-pages" };
-    command.arg(verb).arg(file.path()).arg(threads.to_string()).stdout(Stdio::piped());
+    command.arg(access.verb()).arg(file.path()).arg(threads.to_string()).stdout(Stdio::piped());
     let text = output_of(command, &host(path, place.path()), latency_of(80, 0), is_real);
     let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let [count, time, cpu] = numbers[..] else { panic!("{text}") };
     (time / count, cpu / count)
 }
 
-/// The costs that plain reads have in this harness: of one thread, which finds the CPU idle, and of sixteen,
-/// which keep it busy.
+/// The costs that plain reads have in this harness besides those that a simulation charges anyway: of one
+/// thread, which finds the CPU idle, and of sixteen, which keep it busy.
 pub(crate) fn calibrate() -> PathCosts {
     let free = PathCosts { submit: Nanos::ZERO, wake: SchedulerCosts::FREE.interrupt };
-    let rounds = |threads| {
-        let all: Vec<_> = (0..5).map(|_| calibrated(threads, Access::Call, free, true)).collect();
+    let rounds = |threads, path, is_real| {
+        let all: Vec<_> =
+            (0..5).map(|_| calibrated(threads, Access::Call, path, is_real)).collect();
         let part = |of: fn(&(f64, f64)) -> f64| median(all.iter().map(of).collect());
         (part(|one| one.0), part(|one| one.1))
     };
-    let (idle_time, idle_cpu) = rounds(1);
-    let (busy_time, busy_cpu) = rounds(16);
-    let costs = *SCHEDULER;
-    let (switch, block) = (costs.switch.get() as f64, costs.block.get() as f64);
-    let nanos = |value: f64| Nanos(value.max(0.0) as u64);
-    // The simulated page cache adds these.
-    let cached = (COSTS.read + COSTS.copy(4096)).get() as f64;
-    let submit = (busy_cpu - switch - block - cached).max(0.0);
-    let wakee = (idle_cpu - submit - block - cached).max(0.0);
-    let latency_ns = idle_time - 80_000.0 - submit - block - wakee - cached;
-    let wake = WakeCost {
-        latency: nanos(latency_ns),
-        wakee: nanos(wakee),
-        ..SchedulerCosts::FREE.interrupt
+    let [real_idle, real_busy] = [1, 16].map(|threads| rounds(threads, free, true));
+    let [idle, busy] = [1, 16].map(|threads| rounds(threads, free, false));
+    let nanos = |value: f64| {
+        assert!(value > -500.0, "the simulation charges {value} ns too much without these costs");
+        Nanos(value.max(0.0) as u64)
     };
-    let path = PathCosts { submit: nanos(submit), wake };
+    let submit = nanos(real_busy.1 - busy.1);
+    let wakee = nanos(real_idle.1 - idle.1 - submit.get() as f64);
+    let latency = nanos(real_idle.0 - idle.0 - (submit + wakee).get() as f64);
+    let wake = WakeCost { latency, wakee, ..SchedulerCosts::FREE.interrupt };
+    let path = PathCosts { submit, wake };
     eprintln!(
-        "calibration: 1 thread {idle_time:.0} ns per read, CPU {idle_cpu:.0}; 16 threads {busy_time:.0}, CPU \
-         {busy_cpu:.0}; {path:?}"
+        "1 thread: {:.0} ns per read, CPU {:.0}; 16 threads: {:.0}, CPU {:.0}; {path:?}",
+        real_idle.0, real_idle.1, real_busy.0, real_busy.1
     );
-    for threads in [1, 16] {
-        let (time, cpu) = calibrated(threads, Access::Call, path, false);
+    for (threads, real) in [(1, real_idle), (16, real_busy)] {
+        let (time, cpu) = rounds(threads, path, false);
         eprintln!("in virtual time: {threads} threads {time:.0} ns per read, CPU {cpu:.0}");
+        assert!((time / real.0 - 1.0).abs() < 0.1, "the calibration failed");
     }
     let busy = |is_real| {
         let all = (0..5).map(|_| calibrated(16, Access::Fault, path, is_real).1);

@@ -350,8 +350,9 @@ fn trial(engine: &str, job: (&str, &str, u64, u64), clients: u32) -> Trial {
 fn main() {
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|word| word != "--bench").collect();
-    if let [verb, file, threads] = &arguments[..] {
-        let access = if verb == "--map-pages" { Access::Fault } else { Access::Call };
+    if let [verb, file, threads] = &arguments[..]
+        && let Some(access) = Access::of(verb)
+    {
         return read_pages(Path::new(file), threads.parse().expect("a number"), access);
     }
     let rounds: usize = arguments.first().and_then(|text| text.parse().ok()).unwrap_or(3);
