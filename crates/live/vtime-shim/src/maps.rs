@@ -294,7 +294,7 @@ fn map_file(turn: &Turn, (file, flags): (u64, u64), arguments: [i64; 6]) -> i64 
     let start = match watched(arguments, (length, MODE_MINOR | guard)) {
         Err(libc::EPERM) if !may_write => {
             // Faults of a shared mapping whose file is open for reading alone cannot be handled, but those
-            // of a private one can; who only reads sees no difference.
+            // of a private one can. A program that only reads sees no difference.
             let mut private = arguments;
             private[3] = (kind & !i64::from(libc::MAP_TYPE)) | i64::from(libc::MAP_PRIVATE);
             watched(private, (length, MODE_MINOR))
@@ -320,8 +320,13 @@ fn map_file(turn: &Turn, (file, flags): (u64, u64), arguments: [i64; 6]) -> i64 
     start
 }
 
-/// Something else will be at these addresses.
-fn replaced(range: Range<usize>) {
+/// Something else will be at these addresses, or nothing. The kernel refuses those that are not whole pages.
+fn replaced(place: *mut c_void, size: size_t) {
+    let end = (place as usize).checked_add(size).and_then(|end| end.checked_next_multiple_of(PAGE));
+    let range: Range<usize> = place as usize..end.unwrap_or_default();
+    if range.is_empty() || !range.start.is_multiple_of(PAGE) {
+        return;
+    }
     for map in REGIONS.iter().filter(|map| map.file.load(Relaxed) != 0) {
         let (start, end) = (map.start.load(Relaxed), map.end.load(Relaxed));
         if range.end <= start || end <= range.start {
@@ -366,7 +371,7 @@ pub unsafe extern "C" fn mmap(
     let arguments = [place as i64, size as i64, kinds[0], kinds[1], kinds[2], offset];
     let file = file_of(descriptor).filter(|_| flags & libc::MAP_ANONYMOUS == 0);
     if flags & libc::MAP_FIXED != 0 {
-        replaced(place as usize..place as usize + size.next_multiple_of(PAGE));
+        replaced(place, size);
     }
     let mapped = match file.and_then(|file| Some((file, Turn::enter_file()?))) {
         Some((file, turn)) => map_file(&turn, file, arguments),
@@ -377,9 +382,7 @@ pub unsafe extern "C" fn mmap(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(place: *mut c_void, size: size_t) -> c_int {
-    if (place as usize).is_multiple_of(PAGE) {
-        replaced(place as usize..place as usize + size.next_multiple_of(PAGE));
-    }
+    replaced(place, size);
     answer(system_call(libc::SYS_munmap, [place as i64, size as i64, 0, 0, 0, 0])) as c_int
 }
 

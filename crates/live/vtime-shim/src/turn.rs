@@ -241,10 +241,10 @@ impl Turn {
 
     /// Whether this thread polls, and no other thread or the drive can do anything yet.
     pub fn is_alone(&self) -> bool {
-        if self.slot.spins.load(Relaxed) == 0 || self.now() >= self.slot.until.load(Relaxed) {
+        if self.slot.yields.load(Relaxed) == 0 || self.now() >= self.slot.until.load(Relaxed) {
             return false;
         }
-        self.slot.spins.store(wire::POLLED, Relaxed);
+        self.slot.yields.store(wire::YIELDED, Relaxed);
         true
     }
 

@@ -255,7 +255,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
         self.scheduler.charge(task, owed + start.extra);
         slot.at.store(self.scheduler.time_of(task).get(), Relaxed);
         slot.until.store(until.get(), Relaxed);
-        slot.spins.store(u32::from(self.scheduler.spins(task)), Relaxed);
+        slot.yields.store(u32::from(self.scheduler.spins(task)), Relaxed);
         slot.cpu.store(0, Relaxed);
         slot.answer.store(std::mem::take(&mut thread.answer), Relaxed);
         slot.pending.store(0, Relaxed);
@@ -316,8 +316,8 @@ impl<'h, D: Device> Coordinator<'h, D> {
         let argument = |place: usize| slot.arguments[place].load(Relaxed);
         let call = Call::of(slot.call.load(Relaxed));
         self.last = Some(task);
-        let polls = slot.spins.load(Relaxed) == wire::POLLED || argument(0) == 1;
-        if call != Some(Call::Yield) || !polls {
+        let yielded = argument(0) == 1 || slot.yields.load(Relaxed) == wire::YIELDED;
+        if call != Some(Call::Yield) || !yielded {
             self.scheduler.act(task);
         }
         match call {

@@ -261,9 +261,9 @@ pub struct Slot {
     pub until: AtomicU64,
     /// CPU time since it got the turn, ns.
     pub cpu: AtomicU64,
-    /// Not 0 if it may let others run first without a call, as there are none before `until`; [`POLLED`]
+    /// Not 0 if it may let others run first without a call, as there are none before `until`; [`YIELDED`]
     /// once it has.
-    pub spins: AtomicU32,
+    pub yields: AtomicU32,
     /// Number of the [`Call`].
     pub call: AtomicU32,
     /// 1 once the thread has ended.
@@ -286,8 +286,8 @@ pub struct Shared {
     pub slots: [Slot; SLOTS],
 }
 
-/// See [`Slot::spins`].
-pub const POLLED: u32 = 2;
+/// See [`Slot::yields`].
+pub const YIELDED: u32 = 2;
 
 /// Index of a key in [`Header::awaited`].
 #[must_use]

@@ -2,7 +2,7 @@
 //!
 //! Both runs have the same engine process, and the same model of page cache, file system and drive. In the
 //! second one the threads, locks and wake-ups are real, on one CPU, and another CPU polls for the drive. The
-//! costs of the host's I/O path are calibrated with plain reads, without a database. Prints a CSV with one
+//! costs of the host's I/O path and of page faults are calibrated without a database. Prints a CSV with one
 //! line per cell: medians over interleaved rounds. Arguments: number of rounds, and text that cells must
 //! contain. MariaDB and sysbench are run by a shell in the same way; both share the one CPU.
 
