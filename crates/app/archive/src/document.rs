@@ -85,6 +85,9 @@ pub struct StackRecord {
     /// `sim::PageCacheCosts::times`; empty if they are those of the reference host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scheduler_times: Vec<Nanos>,
+    /// Rate limits of a modelled cloud volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_limits: Option<RateLimits>,
     /// Cores, and whether they are hardware threads of shared cores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_cores: Option<(u32, bool)>,
@@ -94,6 +97,16 @@ pub struct StackRecord {
     /// Older runs stored errors by kind of job that included fitted figures; ignored.
     #[serde(default, skip_serializing, rename = "validation")]
     pub old_validation: IgnoredAny,
+}
+
+/// Rate limits of a cloud volume, per second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateLimits {
+    /// Operations.
+    pub operations: u64,
+    /// Bytes.
+    pub bytes: u64,
 }
 
 /// How a trial ended.

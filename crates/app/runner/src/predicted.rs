@@ -52,15 +52,16 @@ pub(crate) fn predict(
     let threads = groups.iter().filter(|g| !g.plan.background).map(|g| g.clients).sum();
     let (met, path) = host.met_by(profile, u32::try_from(clients.len()).unwrap_or(u32::MAX));
     let device = Model::new(&met, condition_of(stack.condition), seed);
-    let target = BlockPath::new(device, path, clients.len(), seed);
+    let mut target = BlockPath::new(device, path, clients.len(), seed);
     let stopping = || stop.load(Ordering::Relaxed);
-    let Some(recording) = run_unless(target, clients, trial.timeline, &stopping) else {
+    let Some(recording) = run_unless(&mut target, clients, trial.timeline, &stopping) else {
         return Ok(None);
     };
     let limits = limit(&recording, *host, threads).into_iter().collect();
     let path = "virtual time".to_owned();
     let notes = beyond(profile, &trial.job).into_iter().collect();
-    Ok(Some(TrialResult { recording, path, limits, notes, ..TrialResult::default() }))
+    let totals = target.stage_times().totals().collect();
+    Ok(Some(TrialResult { recording, path, limits, notes, totals, ..TrialResult::default() }))
 }
 
 /// Addressed bytes of a modelled drive.
@@ -244,6 +245,13 @@ pub(crate) fn constants(profile: &Profile) -> String {
     study::short_hash(&format!("{:?} {:?}", profile.capacity, profile.parameters))
 }
 
+/// Rate limits of a cloud volume.
+fn rate_limits(profile: &Profile) -> Option<archive::RateLimits> {
+    let Parameters::Cloud(volume) = &profile.parameters else { return None };
+    let (operations, bytes) = (volume.operations.value.get(), volume.bandwidth.value.get());
+    Some(archive::RateLimits { operations, bytes })
+}
+
 /// Completes the header record of a model stack.
 pub(crate) fn stack_record(
     record: StackRecord,
@@ -262,6 +270,7 @@ pub(crate) fn stack_record(
         host_path: Some(host.name.to_owned()),
         host_times: host.times().to_vec(),
         scheduler_times: of.costs.times(),
+        rate_limits: rate_limits(&of.profile),
         host_cores: Some((host.cores, host.siblings)),
         checked: checked(stack, of, study, seed),
         ..record

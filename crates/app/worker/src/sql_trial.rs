@@ -15,7 +15,7 @@ use units::{Nanos, Seed};
 use workload::{OpClass, SqlClient, changed_bytes};
 
 use crate::protocol::SqlRequest;
-use crate::trial::{Meter, served_since};
+use crate::trial::{Meter, add_served};
 
 /// Name of the bytes of the tables' pages in the record of a load.
 pub const PAGE_BYTES: &str = "table_page_bytes";
@@ -76,8 +76,8 @@ pub(crate) fn run<E: SqlEngine>(
     let sums = engine.sums();
     let of_server = process_sums(server);
     let meter = Meter::start(device.as_ref());
-    let measured = measure(&engine, &spec, clients, control, ready, &mut watch)?;
-    let served = served_since(simulated);
+    let mut measured = measure(&engine, &spec, clients, control, ready, &mut watch)?;
+    add_served(&mut measured, simulated);
     let (wall_ns, usage, disk) = meter.read();
     let mut totals = measured.totals;
     totals.extend(codecs);
@@ -104,7 +104,6 @@ pub(crate) fn run<E: SqlEngine>(
         disk,
         totals,
         settings: engine.settings().into_iter().collect(),
-        served,
         ..measured
     })
     .map(Some)

@@ -102,10 +102,10 @@ fn counters(device: Option<&BlockDevice>) -> Option<DiskCounters> {
     })
 }
 
-/// Latencies that the modelled drive of a simulation served since `before`: requested equals served by
-/// construction, and only means are known.
-pub(crate) fn served_since(before: Option<Totals>) -> Option<Served> {
-    let (before, now) = before.zip(vtime::totals())?;
+/// Adds the latencies that the modelled drive of a simulation served since `before`, and their stages:
+/// requested equals served by construction, and only means are known.
+pub(crate) fn add_served(result: &mut TrialResult, before: Option<Totals>) {
+    let Some((before, now)) = before.zip(vtime::totals()) else { return };
     let kind = |requests: u64, time: u64| {
         let mean = time / requests.max(1);
         ServedKind {
@@ -119,13 +119,14 @@ pub(crate) fn served_since(before: Option<Totals>) -> Option<Served> {
         }
     };
     let of = |now: [u64; 3], before: [u64; 3]| kind(now[0] - before[0], now[2] - before[2]);
-    Some(Served {
+    result.totals.extend(now.stages_since(&before).totals());
+    result.served = Some(Served {
         scale: 1,
         reads: of(now.reads, before.reads),
         writes: of(now.writes, before.writes),
         flushes: kind(now.flushes[0] - before.flushes[0], now.flushes[1] - before.flushes[1]),
         ..Served::default()
-    })
+    });
 }
 
 /// Runs a trial and returns its record as a line; `None` if stopped while loading.
@@ -174,7 +175,7 @@ pub(crate) fn run<E: KeyValueEngine>(
         let (_, usage, disk) = meter.read();
         if let Ok(measured) = &mut measured {
             measured.limits.extend(meter.host_limit(Nanos::ZERO));
-            measured.served = served_since(before);
+            add_served(measured, before);
         }
         conclude(&engine, place, &mut notes);
         (totals, path) = (engine.totals(&sums), engine.version());
@@ -213,7 +214,7 @@ fn filled<E: KeyValueEngine>(
     let sums = engine.sums();
     let (meter, before) = (Meter::start(device), vtime::totals());
     let mut measured = measure(&engine, spec, clients_of(job, spec), None, control)?;
-    measured.served = served_since(before);
+    add_served(&mut measured, before);
     let (wall_ns, usage, _) = meter.read();
     (*totals, *path) = (engine.totals(&sums), engine.version());
     if job.workload == KvWorkload::BulkLoad && !control.stopping() {

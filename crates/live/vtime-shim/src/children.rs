@@ -7,6 +7,7 @@ use vtime::wire::{Call, child_key};
 
 use crate::maps;
 use crate::real::{answer, calls, errno, kernel, real, set_errno, system_call};
+use crate::regions;
 use crate::turn::{self, Turn, Wait};
 
 /// Defines refused functions: name, parameters, type, and the return value of a failure.
@@ -52,7 +53,7 @@ pub unsafe extern "C" fn fork() -> pid_t {
         // SAFETY: it has no arguments.
         return unsafe { real!(fork: Fork)() };
     };
-    if maps::is_any() {
+    if regions::is_any() {
         turn.uncovered("fork of a program that maps files of the drive");
     }
     let slot = turn.call(Call::Spawn, &[]);
@@ -62,6 +63,7 @@ pub unsafe extern "C" fn fork() -> pid_t {
         0 => {
             // Its thread begins in the slot of its own.
             std::mem::forget(turn);
+            maps::begin_child();
             turn::begin_child(slot);
         }
         1.. => _ = turn.call(Call::Start, &[slot as u64, child as u64]),

@@ -1,6 +1,7 @@
 //! Which open files are on the modelled drive.
 
 use std::ffi::c_int;
+use std::io::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
@@ -12,6 +13,8 @@ use crate::turn::{Turn, folder};
 
 /// Highest number of descriptors on the drive.
 const FILES: usize = 65_536;
+/// The last of them.
+pub const LAST: u32 = FILES as u32 - 1;
 /// The file behind each descriptor, 0 if it is not on the drive.
 static FILE: [AtomicU64; FILES] = [const { AtomicU64::new(0) }; FILES];
 /// Per descriptor: flags of `access`.
@@ -35,7 +38,7 @@ fn is_on_drive(descriptor: c_int) -> bool {
     // With the root directory as folder, all files match.
     let folder = folder.to_bytes().strip_suffix(b"/").unwrap_or(folder.to_bytes());
     let mut link = [0_u8; 32];
-    write_link(&mut link, descriptor);
+    let _ = write!(&mut link[..], "/proc/self/fd/{descriptor}\0");
     let mut path = [0_u8; 4096];
     let place = [link.as_ptr() as i64, path.as_mut_ptr() as i64, path.len() as i64, 0, 0, 0];
     let length = system_call(libc::SYS_readlink, place);
@@ -45,26 +48,6 @@ fn is_on_drive(descriptor: c_int) -> bool {
     let below =
         path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"));
     below && !shared.iter().any(|end| path.ends_with(end))
-}
-
-/// Writes `/proc/self/fd/N` with a terminating 0.
-fn write_link(link: &mut [u8; 32], descriptor: c_int) {
-    let start = b"/proc/self/fd/";
-    link[..start.len()].copy_from_slice(start);
-    let (mut end, mut rest, mut digits) = (start.len(), descriptor, [0_u8; 10]);
-    let mut count = 0;
-    loop {
-        digits[count] = b'0' + (rest % 10) as u8;
-        count += 1;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    for digit in digits[..count].iter().rev() {
-        link[end] = *digit;
-        end += 1;
-    }
 }
 
 /// A descriptor was opened.
@@ -114,13 +97,31 @@ pub fn note_duplicate(from: c_int, to: c_int) -> c_int {
     to
 }
 
-/// A descriptor is closed.
-pub fn closed(descriptor: c_int) {
-    if let Ok(place) = usize::try_from(descriptor)
-        && let Some(file) = FILE.get(place)
-    {
-        file.store(0, Relaxed);
+/// Descriptors that a program has when it begins are looked at up to this number.
+const INHERITED: c_int = 1024;
+
+/// Notes the descriptors that this program was started with.
+pub fn note_inherited() {
+    let Some(turn) = Turn::enter() else { return };
+    for descriptor in 0..INHERITED {
+        let get = [i64::from(descriptor), i64::from(libc::F_GETFL), 0, 0, 0, 0];
+        let flags = system_call(libc::SYS_fcntl, get);
+        if flags >= 0 {
+            let made = libc::O_CREAT | libc::O_TRUNC;
+            note_opened(&turn, descriptor, flags as c_int & !made);
+        }
     }
+}
+
+/// A descriptor is closed; returns its file, 0 if it was not on the drive.
+pub fn closed(descriptor: c_int) -> u64 {
+    let place = usize::try_from(descriptor).ok().and_then(|place| FILE.get(place));
+    place.map_or(0, |file| file.swap(0, Relaxed))
+}
+
+/// Whether a file is open.
+pub fn is_open(file: u64) -> bool {
+    FILE.iter().any(|open| open.load(Relaxed) == file)
 }
 
 /// Sets the flags of a descriptor whose file is on the drive.

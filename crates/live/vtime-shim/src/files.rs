@@ -7,9 +7,13 @@ use vtime::wire::{Call, access};
 
 use crate::descriptors::{self, file_id, file_of, note_duplicate, note_opened, status};
 use crate::maps;
-use crate::real::{answer, calls, kernel, real, same, system_call};
+use crate::real::{answer, calls, errno, kernel, real, same, set_errno, system_call};
+use crate::regions::{defer_removal, released};
 use crate::sockets;
 use crate::turn::Turn;
+
+/// How often a call is repeated whose buffers are not accessible.
+const TRIES: usize = 8;
 
 /// Flags that would make a file of the drive wait for this machine's disk.
 const REAL: c_int = libc::O_DIRECT | libc::O_SYNC | libc::O_DSYNC;
@@ -59,7 +63,7 @@ opens! {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(descriptor: c_int) -> c_int {
-    descriptors::closed(descriptor);
+    released(descriptors::closed(descriptor));
     sockets::close(descriptor, || {
         // SAFETY: the caller's argument.
         unsafe { real!(close: unsafe extern "C" fn(c_int) -> c_int)(descriptor) }
@@ -78,15 +82,20 @@ pub fn transfer(number: i64, arguments: [i64; 6], offset: Option<i64>, writes: b
     };
     turn.tick();
     let mut done = system_call(number, arguments);
-    if done == -i64::from(libc::EFAULT) {
+    // A later fault can evict a page that an earlier one brought.
+    for _ in 0..TRIES {
+        if done != -i64::from(libc::EFAULT) {
+            break;
+        }
         // The faults of the buffer are the program's.
         drop(turn);
-        let touched = maps::touch(arguments[1] as usize, arguments[2].max(1) as usize, !writes);
+        let touched = maps::touch_buffers(number, arguments, !writes);
         let Some(again) = Turn::enter_file() else { return answer(done) as ssize_t };
         turn = again;
-        if touched {
-            done = system_call(number, arguments);
+        if !touched {
+            break;
         }
+        done = system_call(number, arguments);
     }
     let done = answer(done);
     if done > 0 {
@@ -175,19 +184,24 @@ fn resized(descriptor: c_int, code: i64) -> i64 {
     code
 }
 
-/// A call that removes the file at `path` in `folder`, if there is one.
-fn removes(number: i64, arguments: [i64; 6], [folder, path]: [i64; 2]) -> c_int {
-    let turn = Turn::enter_file();
+/// fstatat(2) of a path in a directory, without following a link.
+fn status_at([folder, path]: [i64; 2]) -> Option<libc::stat> {
     // SAFETY: all zeros is a valid value of this struct.
     let mut found: libc::stat = unsafe { std::mem::zeroed() };
     let place = &raw mut found as i64;
     let ask = [folder, path, place, i64::from(libc::AT_SYMLINK_NOFOLLOW), 0, 0];
-    let known = turn.is_some() && system_call(libc::SYS_newfstatat, ask) == 0;
+    (system_call(libc::SYS_newfstatat, ask) == 0).then_some(found)
+}
+
+/// A call that removes the file at a path in a directory, if there is one.
+fn removes(number: i64, arguments: [i64; 6], file: [i64; 2]) -> c_int {
+    let turn = Turn::enter_file();
+    let found = turn.as_ref().and_then(|_| status_at(file)).filter(|found| found.st_nlink == 1);
     let code = answer(system_call(number, arguments)) as c_int;
-    if let Some(turn) = turn
-        && known
-        && code == 0
-        && found.st_nlink == 1
+    if let (Some(turn), Some(found), 0) = (turn, found, code)
+        // A file that was renamed to its own name is still there.
+        && status_at(file).is_none_or(|now| file_id(&now) != file_id(&found))
+        && !defer_removal(file_id(&found))
     {
         turn.call(Call::Remove, &[file_id(&found)]);
     }
@@ -244,6 +258,7 @@ same! {
     posix_fadvise64 = posix_fadvise(descriptor: c_int, offset: off_t, size: off_t, advice: c_int) -> c_int;
     sendfile64 = sendfile(to: c_int, from: c_int, offset: *mut off_t, size: size_t) -> ssize_t;
     posix_fallocate64 = posix_fallocate(descriptor: c_int, offset: off_t, size: off_t) -> c_int;
+    truncate64 = truncate(path: *const c_char, size: off_t) -> c_int;
     fcntl64 = fcntl(descriptor: c_int, command: c_int, argument: c_long) -> c_int;
 }
 
@@ -321,6 +336,42 @@ calls! {
         let file = [i64::from(folder), path as i64];
         removes(libc::SYS_unlinkat, [file[0], file[1], i64::from(flags), 0, 0, 0], file)
     };
+    /// The C library's own calls of these are not replaced.
+    remove(path: *const c_char) -> c_int = {
+        // SAFETY: the caller's argument.
+        match unsafe { unlink(path) } {
+            // SAFETY: the caller's argument.
+            -1 if errno() == libc::EISDIR => unsafe { libc::rmdir(path) },
+            code => code,
+        }
+    };
+    truncate(path: *const c_char, size: off_t) -> c_int = {
+        // SAFETY: the caller's argument.
+        let file = unsafe { open(path, libc::O_WRONLY | libc::O_CLOEXEC, 0) };
+        if file < 0 {
+            return -1;
+        }
+        // SAFETY: just opened.
+        let (code, error) = unsafe { (ftruncate(file, size), errno()) };
+        // SAFETY: just opened.
+        unsafe { close(file) };
+        set_errno(error);
+        code
+    };
+    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = {
+        if flags as c_uint & libc::CLOSE_RANGE_CLOEXEC == 0 {
+            let closed = |one| released(descriptors::closed(one as c_int));
+            (first..=last.min(descriptors::LAST)).for_each(closed);
+        }
+        let arguments = [i64::from(first), i64::from(last), i64::from(flags), 0, 0, 0];
+        answer(system_call(libc::SYS_close_range, arguments)) as c_int
+    };
+    closedir(directory: *mut libc::DIR) -> c_int = {
+        // SAFETY: the caller passes an open directory.
+        released(descriptors::closed(unsafe { libc::dirfd(directory) }));
+        // SAFETY: the caller passes an open directory.
+        unsafe { real!(closedir: unsafe extern "C" fn(*mut libc::DIR) -> c_int)(directory) }
+    };
     rename(from: *const c_char, to: *const c_char) -> c_int = {
         // SAFETY: the caller's arguments.
         unsafe { renameat(libc::AT_FDCWD, from, libc::AT_FDCWD, to) }
@@ -342,7 +393,7 @@ calls! {
     /// fclose closes the descriptor inside the C library.
     fclose(stream: *mut libc::FILE) -> c_int = {
         // SAFETY: the caller passes a valid stream.
-        descriptors::closed(unsafe { libc::fileno(stream) });
+        released(descriptors::closed(unsafe { libc::fileno(stream) }));
         // SAFETY: the caller passes a valid stream.
         unsafe { real!(fclose: unsafe extern "C" fn(*mut libc::FILE) -> c_int)(stream) }
     };

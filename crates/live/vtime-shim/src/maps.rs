@@ -6,47 +6,16 @@
 //! again when it is written back. The files have to be in a memory file system.
 
 use std::ffi::{c_int, c_void};
-use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64};
 
-use libc::{off_t, size_t};
+use libc::{iovec, off_t, size_t};
 use vtime::wire::{CLEANED, Call, access};
 
 use crate::descriptors::file_of;
 use crate::real::{answer, errno, kernel, same, set_errno, system_call};
+use crate::regions::{MAPS, Map, PAGE, REGIONS, map_of, replaced, unused};
 use crate::turn::{Turn, ticks};
-
-const PAGE: usize = 4096;
-/// Maximum number of mappings.
-const MAPS: usize = 64;
-
-/// A mapping; free if `file` is 0. Only the thread with the turn changes it.
-struct Map {
-    file: AtomicU64,
-    start: AtomicUsize,
-    end: AtomicUsize,
-    /// File offset of its start.
-    offset: AtomicU64,
-    /// Flags of `access`.
-    flags: AtomicU64,
-    /// Mapped for writing to the file.
-    writes: AtomicBool,
-    /// Mapped for writing to private pages, which are nowhere else.
-    keeps: AtomicBool,
-}
-
-static REGIONS: [Map; MAPS] = [const {
-    Map {
-        file: AtomicU64::new(0),
-        start: AtomicUsize::new(0),
-        end: AtomicUsize::new(0),
-        offset: AtomicU64::new(0),
-        flags: AtomicU64::new(0),
-        writes: AtomicBool::new(false),
-        keeps: AtomicBool::new(false),
-    }
-}; MAPS];
 
 /// Ticks between a fault and its handler: a cost of the emulation, not of the program.
 static OVERHEAD: AtomicU64 = AtomicU64::new(0);
@@ -141,17 +110,9 @@ fn measure() -> u64 {
     if least == u64::MAX { 0 } else { least }
 }
 
-/// Whether there is any mapping.
-pub fn is_any() -> bool {
-    REGIONS.iter().any(|map| map.file.load(Relaxed) != 0)
-}
-
-/// The mapping that contains an address.
-fn map_of(address: usize) -> Option<&'static Map> {
-    REGIONS.iter().find(|map| {
-        map.file.load(Relaxed) != 0
-            && (map.start.load(Relaxed)..map.end.load(Relaxed)).contains(&address)
-    })
+/// The userfaultfd of the parent does not serve this process.
+pub fn begin_child() {
+    FAULT_DESCRIPTOR.store(-1, Relaxed);
 }
 
 extern "C" fn faulted(_: c_int, about: *mut libc::siginfo_t, context: *mut c_void) {
@@ -237,7 +198,7 @@ fn forget(turn: &Turn, count: usize) {
 }
 
 /// Touches the pages of a buffer, which the kernel is to fill if `fills`: it cannot handle their faults.
-pub fn touch(start: usize, length: usize, fills: bool) -> bool {
+fn touch(start: usize, length: usize, fills: bool) -> bool {
     let Some(map) = map_of(start) else { return false };
     let writes = fills && map.writes.load(Relaxed);
     for page in (start..start + length).step_by(PAGE).chain([start + length - 1]) {
@@ -253,6 +214,22 @@ pub fn touch(start: usize, length: usize, fills: bool) -> bool {
         }
     }
     true
+}
+
+/// Touches pages of a call's buffers that are in mapped files; returns whether there are any that were not
+/// accessible, so that the call can be repeated.
+pub fn touch_buffers(number: i64, arguments: [i64; 6], fills: bool) -> bool {
+    let [_, data, size, ..] = arguments;
+    let vectors = [libc::SYS_readv, libc::SYS_writev, libc::SYS_preadv, libc::SYS_pwritev];
+    if !vectors.contains(&number) {
+        return touch(data as usize, size.max(1) as usize, fills);
+    }
+    let count = usize::try_from(size).unwrap_or_default().min(libc::UIO_MAXIOV as usize);
+    let parts = (0..count).map(|part| {
+        // SAFETY: the caller's array, which it may read.
+        unsafe { *(data as *const iovec).add(part) }
+    });
+    parts.filter(|part| touch(part.iov_base as usize, part.iov_len.max(1), fills)).count() > 0
 }
 
 /// Maps a file, and has its page faults reported; returns what mmap(2) returned. An error means that faults
@@ -272,7 +249,7 @@ fn watched(arguments: [i64; 6], (length, mode): (usize, u64)) -> Result<i64, c_i
 }
 
 /// Maps a file of the drive; ends the simulation if this kind of mapping is not simulated.
-fn map_file(turn: &Turn, (file, flags): (u64, u64), arguments: [i64; 6]) -> i64 {
+fn map_file(turn: Turn, (file, flags): (u64, u64), arguments: [i64; 6]) -> i64 {
     let [_, size, protection, kind, _, offset] = arguments;
     if kind & i64::from(libc::MAP_SYNC) != 0 {
         // Only persistent memory can be mapped so.
@@ -280,11 +257,10 @@ fn map_file(turn: &Turn, (file, flags): (u64, u64), arguments: [i64; 6]) -> i64 
     }
     let may_write = protection & i64::from(libc::PROT_WRITE) != 0;
     let writes = may_write && kind & i64::from(libc::MAP_SHARED) != 0;
-    let free = REGIONS.iter().find(|map| map.file.load(Relaxed) == 0);
-    let (Some(map), true) = (free, prepare()) else {
-        turn.uncovered("mmap of a file on the modelled drive");
+    if !prepare() {
+        turn.uncovered("mmap of a file on the modelled drive (needs userfaultfd)");
         return -i64::from(libc::ENODEV);
-    };
+    }
     if writes && !PROTECTS.load(Relaxed) {
         turn.uncovered("mmap for writing of a file on the modelled drive (needs Linux 6.6)");
         return -i64::from(libc::ENODEV);
@@ -310,52 +286,17 @@ fn map_file(turn: &Turn, (file, flags): (u64, u64), arguments: [i64; 6]) -> i64 
     if (-4095..0).contains(&start) {
         return start;
     }
-    map.start.store(start as usize, Relaxed);
-    map.end.store(start as usize + length, Relaxed);
-    map.offset.store(offset as u64, Relaxed);
-    map.flags.store(flags & access::RANDOM, Relaxed);
-    map.writes.store(writes, Relaxed);
-    map.keeps.store(may_write && !writes, Relaxed);
-    map.file.store(file, Relaxed);
+    drop(turn);
+    if kind & i64::from(libc::MAP_FIXED) != 0 {
+        replaced(start as usize, length);
+    }
+    let end = start as usize + length;
+    let values = (offset as u64, flags & access::RANDOM, [writes, may_write && !writes]);
+    if let Some(map) = unused() {
+        map.set(start as usize..end, values);
+        map.file.store(file, Relaxed);
+    }
     start
-}
-
-/// Something else will be at these addresses, or nothing. The kernel refuses those that are not whole pages.
-fn replaced(place: *mut c_void, size: size_t) {
-    let end = (place as usize).checked_add(size).and_then(|end| end.checked_next_multiple_of(PAGE));
-    let range: Range<usize> = place as usize..end.unwrap_or_default();
-    if range.is_empty() || !range.start.is_multiple_of(PAGE) {
-        return;
-    }
-    for map in REGIONS.iter().filter(|map| map.file.load(Relaxed) != 0) {
-        let (start, end) = (map.start.load(Relaxed), map.end.load(Relaxed));
-        if range.end <= start || end <= range.start {
-            continue;
-        }
-        if range.end < end {
-            // What is left behind it is a mapping of its own if there is something left before it, too.
-            let free = REGIONS.iter().find(|map| map.file.load(Relaxed) == 0);
-            let rest = if range.start > start { free } else { Some(map) };
-            // Without a place for it, its faults end the program.
-            let Some(rest) = rest else {
-                map.end.store(range.start, Relaxed);
-                continue;
-            };
-            let offset = map.offset.load(Relaxed) + (range.end - start) as u64;
-            rest.start.store(range.end, Relaxed);
-            rest.end.store(end, Relaxed);
-            rest.offset.store(offset, Relaxed);
-            rest.flags.store(map.flags.load(Relaxed), Relaxed);
-            rest.writes.store(map.writes.load(Relaxed), Relaxed);
-            rest.keeps.store(map.keeps.load(Relaxed), Relaxed);
-            rest.file.store(map.file.load(Relaxed), Relaxed);
-        }
-        if range.start > start {
-            map.end.store(range.start, Relaxed);
-        } else if range.end >= end {
-            map.file.store(0, Relaxed);
-        }
-    }
 }
 
 #[unsafe(no_mangle)]
@@ -370,20 +311,24 @@ pub unsafe extern "C" fn mmap(
     let kinds = [i64::from(protection), i64::from(flags), i64::from(descriptor)];
     let arguments = [place as i64, size as i64, kinds[0], kinds[1], kinds[2], offset];
     let file = file_of(descriptor).filter(|_| flags & libc::MAP_ANONYMOUS == 0);
-    if flags & libc::MAP_FIXED != 0 {
-        replaced(place, size);
+    if let Some((file, turn)) = file.and_then(|file| Some((file, Turn::enter_file()?))) {
+        return answer(map_file(turn, file, arguments)) as *mut c_void;
     }
-    let mapped = match file.and_then(|file| Some((file, Turn::enter_file()?))) {
-        Some((file, turn)) => map_file(&turn, file, arguments),
-        None => system_call(libc::SYS_mmap, arguments),
-    };
-    answer(mapped) as *mut c_void
+    let mapped = answer(system_call(libc::SYS_mmap, arguments));
+    if mapped != -1 && flags & libc::MAP_FIXED != 0 {
+        replaced(place as usize, size);
+    }
+    mapped as *mut c_void
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(place: *mut c_void, size: size_t) -> c_int {
-    replaced(place, size);
-    answer(system_call(libc::SYS_munmap, [place as i64, size as i64, 0, 0, 0, 0])) as c_int
+    let code =
+        answer(system_call(libc::SYS_munmap, [place as i64, size as i64, 0, 0, 0, 0])) as c_int;
+    if code == 0 {
+        replaced(place as usize, size);
+    }
+    code
 }
 
 #[unsafe(no_mangle)]
@@ -414,9 +359,13 @@ pub unsafe extern "C" fn msync(place: *mut c_void, size: size_t, flags: c_int) -
     0
 }
 
-/// Ends the simulation if `place` is in a mapped file of the drive.
-fn refuse<T>(name: &str, place: *mut c_void) -> Option<T> {
-    map_of(place as usize)?;
+/// Ends the simulation if a range contains a part of a mapped file of the drive.
+fn refuse<T>(name: &str, place: *mut c_void, size: size_t) -> Option<T> {
+    let range = place as usize..(place as usize).saturating_add(size);
+    REGIONS.iter().find(|map| {
+        let (start, end) = (map.start.load(Relaxed), map.end.load(Relaxed));
+        map.file.load(Relaxed) != 0 && range.start < end && start < range.end
+    })?;
     Turn::enter_file()?.uncovered(name);
     None
 }
@@ -425,10 +374,14 @@ kernel! {
     mprotect(place: *mut c_void, size: size_t, protection: c_int) -> c_int = SYS_mprotect, {
         let writes = protection & libc::PROT_WRITE != 0;
         let name = "mprotect of a file on the modelled drive for writing";
-        writes.then(|| refuse(name, place)).flatten()
+        writes.then(|| refuse(name, place, size)).flatten()
     };
     mremap(place: *mut c_void, size: size_t, wanted: size_t, flags: c_int, to: *mut c_void) -> *mut c_void
-        = SYS_mremap, refuse("mremap of a file on the modelled drive", place);
+        = SYS_mremap, {
+            let name = "mremap of a file on the modelled drive";
+            let fixed = if flags & libc::MREMAP_FIXED != 0 { wanted } else { 0 };
+            refuse(name, place, size.max(1)).or_else(|| refuse(name, to, fixed))
+        };
 }
 
 same! {

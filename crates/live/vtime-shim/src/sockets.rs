@@ -8,7 +8,9 @@ use std::ffi::{c_int, c_short, c_void};
 
 use libc::{iovec, msghdr, pollfd, size_t, sockaddr, socklen_t, ssize_t};
 
+use crate::maps::touch_buffers;
 use crate::real::{answer, calls, kernel, system_call};
+use crate::regions;
 use crate::streams::{self, status};
 use crate::turn::Turn;
 
@@ -63,6 +65,9 @@ pub fn exchange(number: i64, arguments: [i64; 6], writes: bool) -> ssize_t {
     let descriptor = arguments[0] as c_int;
     let events = if writes { WRITES } else { READS };
     let real = || system_call(number, arguments);
+    if regions::is_any() {
+        touch_buffers(number, arguments, !writes);
+    }
     let Some(turn) = Turn::enter() else { return answer(real()) as ssize_t };
     let kind = kind_of(descriptor);
     let done = match kind {

@@ -394,24 +394,24 @@ pub fn end(process: bool, key: u64) {
     STATE.with(|state| state.slot.set(None));
 }
 
-/// Joins the simulation when the library is loaded.
-extern "C" fn join() {
+/// Joins the simulation when the library is loaded; returns whether this process is in it.
+pub fn join() -> bool {
     // SAFETY: single-threaded so far, and strings with a terminating 0.
     let path = unsafe { libc::getenv(c"CROSSPOINT_VTIME".as_ptr()) };
     if path.is_null() {
-        return;
+        return false;
     }
     let flags = i64::from(libc::O_RDWR | libc::O_CLOEXEC);
     let here = i64::from(libc::AT_FDCWD);
     let file = system_call(libc::SYS_openat, [here, path as i64, flags, 0, 0, 0]);
     if file < 0 {
-        return;
+        return false;
     }
     // SAFETY: just opened, and owned by nobody else.
     let file = unsafe { std::fs::File::from_raw_fd(file as i32) };
-    let Ok(shared) = Shared::map(&file) else { return };
+    let Ok(shared) = Shared::map(&file) else { return false };
     if shared.header.magic.load(Acquire) != wire::MAGIC {
-        return;
+        return false;
     }
     // SAFETY: as above.
     FOLDER.store(unsafe { libc::getenv(c"CROSSPOINT_VTIME_DIR".as_ptr()) }, Relaxed);
@@ -420,7 +420,7 @@ extern "C" fn join() {
     shared.header.joined.store(1, Release);
     if is_real_time(shared) {
         SHARED.store(std::ptr::from_ref(shared).cast_mut(), Release);
-        return;
+        return false;
     }
     // A program that called execve keeps its turn.
     let own = |slot: &&Slot| slot.process.load(Relaxed) == process && slot.ended.load(Relaxed) == 0;
@@ -430,12 +430,16 @@ extern "C" fn join() {
             state.slot.set(Some(slot));
             state.got_turn();
         });
+        true
     } else if let Some(slot) = admitted(shared) {
         SHARED.store(std::ptr::from_ref(shared).cast_mut(), Release);
         streams::note_standard();
         slot.process.store(process, Relaxed);
         slot.rejoin(&shared.header);
         begin(slot);
+        true
+    } else {
+        false
     }
 }
 
@@ -451,15 +455,3 @@ fn admitted(shared: &'static Shared) -> Option<&'static Slot> {
     let slot = shared.slots[..PROCESSES].get(usize::try_from(number).ok()?)?;
     (slot.process.load(Acquire) == 0).then_some(slot)
 }
-
-/// The process ends by `exit`.
-extern "C" fn leave() {
-    end(true, 0);
-}
-
-#[used]
-#[unsafe(link_section = ".init_array")]
-static JOIN: extern "C" fn() = join;
-#[used]
-#[unsafe(link_section = ".fini_array")]
-static LEAVE: extern "C" fn() = leave;

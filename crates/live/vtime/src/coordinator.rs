@@ -19,7 +19,7 @@ use crate::error::VtimeError;
 use crate::file_access::{AccessStart, StepEnd};
 use crate::file_calls;
 use crate::host::{Ended, Host};
-use crate::process::Process;
+use crate::process::{Process, cpu_of};
 use crate::wire::{self, Call, NEVER, PROCESSES, SLOTS, Shared, Slot, Totals, TotalsOf};
 
 /// Interval of measuring the memory of programs, in virtual time.
@@ -111,15 +111,20 @@ impl<'h, D: Device> Coordinator<'h, D> {
         }
     }
 
+    /// Numbers of the threads of programs.
+    fn joined(&self) -> impl Iterator<Item = usize> {
+        let used = |number: &usize| self.shared.slots[*number].process.load(Relaxed) != 0;
+        (0..self.threads.len()).filter(used)
+    }
+
     /// The result, after `real` time.
     pub fn ended(&self, real: Duration) -> Ended {
-        let used = |number: &usize| self.shared.slots[*number].process.load(Relaxed) != 0;
         Ended {
             time: (0..self.threads.len())
                 .map(|number| self.scheduler.time_of(TaskId(number as u32)))
                 .fold(self.scheduler.now(), Nanos::max),
             times: self.times(|_| true),
-            threads: (0..self.threads.len()).filter(used).count(),
+            threads: self.joined().count(),
             counts: self.scheduler.counts(),
             drive: self.drive.totals(),
             turns: self.turns,
@@ -152,7 +157,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
                 Next::Stuck | Next::Finished if self.waits_for_others() => self.pause()?,
                 Next::Stuck | Next::Finished if self.find_ended() => {}
                 Next::Stuck | Next::Finished => {
-                    return Err(VtimeError::Stuck { threads: self.threads.len() });
+                    return Err(VtimeError::Stuck { threads: self.joined().count() });
                 }
             }
             if self.is_over() || self.shared.header.stop.load(Relaxed) == 1 {
@@ -202,7 +207,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
             TotalsOf::Process => self.times(|process| process == own),
             TotalsOf::Servers => self.times_of_servers(own),
         };
-        let [reading, writing, flushing] = drive.times.map(Nanos::get);
+        let [reading, writing, flushing] = [0, 1, 2].map(|row| drive.stages.total(row));
         let waits = times.waits.iter();
         let parts: Vec<u64> = [&times.cpu, &times.run_queue, &times.wake_up]
             .into_iter()
@@ -219,6 +224,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
             dirtied: drive.dirtied_bytes,
             flushes: [drive.flushes, flushing],
             times: std::array::from_fn(|place| parts[place]),
+            stages: drive.stages.values(),
         }
     }
 
@@ -414,6 +420,13 @@ impl<'h, D: Device> Coordinator<'h, D> {
         }
         let flags = if call == Call::Access { argument(3) } else { 0 };
         let submit = self.submit_time(flags & wire::access::WRITE != 0);
+        let maps = flags & wire::access::MAPPED != 0;
+        let process = slot.process.load(Relaxed);
+        let uses = [Call::Access, Call::Sync].contains(&call);
+        if uses && self.drive.is_mapped_by_other(argument(0), process, maps) {
+            let call = "use of a file that another process has mapped".to_owned();
+            return Err(VtimeError::Uncovered { thread: task.0, call });
+        }
         let begun = file_calls::handle(&mut self.drive, slot, (task, now + submit.1), call);
         let Some(begun) = begun else { return Ok(()) };
         // Pages are unmapped before other threads run: later writes to them have to be noticed.
@@ -468,18 +481,6 @@ impl<'h, D: Device> Coordinator<'h, D> {
             }
         }
     }
-}
-
-/// CPU time of a thread in clock ticks if it sleeps; `None` while it runs or has not started.
-fn cpu_of(process: u32, thread: u32) -> Option<u64> {
-    // A thread that exited without a call counts as asleep; ID 0 has not started.
-    let read = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/stat"));
-    let Ok(text) = read else { return (thread != 0).then_some(0) };
-    let (_, fields) = text.rsplit_once(')')?;
-    let fields: Vec<&str> = fields.split_whitespace().collect();
-    let asleep = matches!(*fields.first()?, "S" | "T" | "Z" | "X");
-    let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
-    asleep.then_some(ticks)
 }
 
 impl<D> Drop for Coordinator<'_, D> {

@@ -45,6 +45,8 @@ struct File {
     /// The program has mapped pages of it, or mapped them for writing.
     mapped: bool,
     mapped_for_writing: bool,
+    /// The process that has mapped it; 0 if none.
+    mapper: u32,
 }
 
 /// Page cache, file system and device.
@@ -170,7 +172,11 @@ impl<D: Device> Drive<D> {
         let first = what.offset / PAGE;
         let last = (what.offset + what.length.max(1) - 1) / PAGE;
         if writes {
-            let end = what.offset + what.length;
+            let mut end = what.offset + what.length;
+            if what.flags & access::MAPPED != 0 {
+                // A fault is for a whole page, but does not change the size.
+                end = end.min(self.files.get(&what.file).map_or(0, |file| file.size));
+            }
             if what.flags & (access::DIRECT | access::MAPPED) == 0 {
                 self.read_for_write(what, &mut steps);
             }
@@ -220,6 +226,16 @@ impl<D: Device> Drive<D> {
         }
         self.note_evicted();
         self.begin(Some(task), now, steps, what.flags & access::DIRECT == 0)
+    }
+
+    /// Whether a file is mapped by another process than this one, which maps it if `maps`: only one process
+    /// is notified of evicted pages.
+    pub fn is_mapped_by_other(&mut self, file: u64, process: u32, maps: bool) -> bool {
+        let Some(state) = self.files.get_mut(&file) else { return false };
+        if maps && state.mapper == 0 {
+            state.mapper = process;
+        }
+        state.mapper != 0 && state.mapper != process
     }
 
     /// The next mapped page that was evicted, or written back ([`crate::wire::CLEANED`]), as file and byte.
@@ -286,7 +302,7 @@ impl<D: Device> Drive<D> {
     pub fn advance(&mut self, now: Nanos, ended: &mut Vec<StepEnd>) {
         while let Some((at, id)) = self.delayed.pop_due(now) {
             self.advance_device(at, ended);
-            self.submit(id, at);
+            self.submit(id);
         }
         self.advance_device(now, ended);
     }
@@ -297,7 +313,7 @@ impl<D: Device> Drive<D> {
         self.device.advance(self.last, &mut done);
         for completion in done.drain(..) {
             let Some(io) = self.pending.get(&completion.id) else { continue };
-            self.totals.times[io.kind] += completion.at.since(io.began);
+            self.totals.stages.add(io.kind, &completion.stages);
             self.arrived(completion.id, completion.at, ended);
         }
         self.done = done;
@@ -360,8 +376,7 @@ impl<D: Device> Drive<D> {
         }
         let followers = Vec::new();
         let waits = outstanding > 0 && reads.is_empty();
-        let io =
-            Io { task, steps, outstanding, delayed: false, reads, followers, began: now, kind: 0 };
+        let io = Io { task, steps, outstanding, delayed: false, reads, followers, kind: 0 };
         self.pending.insert(id, io);
         if waits {
             let written = self.write_back.as_ref().is_some_and(|one| awaited.contains(&one.io));
@@ -390,12 +405,12 @@ impl<D: Device> Drive<D> {
         Some(wait)
     }
 
-    /// Submits the next step of an access; the device has been advanced to `at`.
-    fn submit(&mut self, id: u64, at: Nanos) {
+    /// Submits the next step of an access.
+    fn submit(&mut self, id: u64) {
         let Some(io) = self.pending.get_mut(&id) else { return };
         let Some(step) = io.steps.pop_front() else { return };
         io.outstanding += step.len();
-        (io.began, io.delayed) = (at, false);
+        io.delayed = false;
         let queue = io.task.map_or(0, |task| task.0 % 64) as u16;
         for request in step {
             let bytes = u64::from(request.length);

@@ -1,5 +1,6 @@
 //! Requests of programs to the drive, their results, and counters.
 
+use device::StageTimes;
 use sim::scheduler::{TaskId, Wait};
 use units::Nanos;
 
@@ -36,7 +37,7 @@ pub struct DriveTotals {
     /// The programs alone needed more than the memory.
     pub out_of_memory: bool,
     /// Total latencies of reads, writes and flushes.
-    pub times: [Nanos; 3],
+    pub stages: StageTimes,
 }
 
 /// An access to a file.

@@ -77,3 +77,15 @@ impl Process {
         let _ = pidfd_send_signal(&self.handle, Signal::KILL);
     }
 }
+
+/// CPU time of a thread in clock ticks if it sleeps; `None` while it runs or has not started.
+pub(crate) fn cpu_of(process: u32, thread: u32) -> Option<u64> {
+    // A thread that exited without a call counts as asleep; ID 0 has not started.
+    let read = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/stat"));
+    let Ok(text) = read else { return (thread != 0).then_some(0) };
+    let (_, fields) = text.rsplit_once(')')?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let asleep = matches!(*fields.first()?, "S" | "T" | "Z" | "X");
+    let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+    asleep.then_some(ticks)
+}

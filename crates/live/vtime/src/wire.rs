@@ -6,12 +6,14 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+use device::StageTimes;
+
 /// Value of [`Header::magic`]: the version of this layout.
-pub const MAGIC: u64 = 0x6372_6f73_7370_0006;
+pub const MAGIC: u64 = 0x6372_6f73_7370_0007;
 /// Maximum number of threads in a simulation, including ended ones.
 pub const SLOTS: usize = 4096;
 /// Maximum number of keys, or of files, that a thread waits for at once.
-pub const KEYS: usize = 20;
+pub const KEYS: usize = 40;
 /// Slots of the main threads of processes that were admitted from outside.
 pub const PROCESSES: usize = 8;
 /// Maximum number of evicted mapped pages reported per access.
@@ -154,11 +156,19 @@ pub struct Totals {
     /// Where the time of the thread, or of the process's threads, went, ns: CPU, run queue, wake-up, and the
     /// waits in the order of `sim::scheduler::Wait`.
     pub times: [u64; 9],
+    /// Latencies of the drive by stage.
+    pub stages: [u64; StageTimes::VALUES],
 }
 
 impl Totals {
     /// Number of values.
-    pub const VALUES: usize = 22;
+    pub const VALUES: usize = 22 + StageTimes::VALUES;
+
+    /// Latencies of the drive by stage since an earlier reading.
+    #[must_use]
+    pub fn stages_since(&self, earlier: &Self) -> StageTimes {
+        StageTimes::between(self.stages, earlier.stages)
+    }
 
     /// The values as arguments of a call.
     #[must_use]

@@ -124,7 +124,9 @@ impl Device for Cloud {
             takes += p.outlier_time.value.get() as f64;
         }
         let at = Nanos((admitted + takes) as u64);
-        let stages = Stages::new(at.since(now), [(Stage::Media, at.since(Nanos(admitted as u64)))]);
+        let admitted = Nanos(admitted as u64);
+        let parts = [(Stage::Throttle, admitted.since(now)), (Stage::Media, at.since(admitted))];
+        let stages = Stages::new(at.since(now), parts);
         self.done.push(Completion { id: request.id, at, stages });
     }
 

@@ -53,7 +53,7 @@ pub use published::{
 };
 pub use raid::{Raid, RaidParameters};
 pub use ram::{Ram, RamParameters};
-pub use request::{Completion, Operation, Request, Stage, Stages};
+pub use request::{Completion, Operation, Request, Stage, StageTimes, Stages};
 pub use slab::Slab;
 pub use xpoint::{XPoint, XPointParameters};
 

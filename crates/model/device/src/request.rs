@@ -3,6 +3,8 @@
 //! Invariant: the stages of a completion sum to the time since submission. Contents are stored outside of the
 //! model.
 
+use std::collections::BTreeMap;
+
 use units::Nanos;
 
 use crate::CHUNK;
@@ -111,16 +113,18 @@ pub enum Stage {
     Hop,
     /// Cache lookup, or waiting for write-back.
     Cache,
+    /// Waiting for the limit of operations or bytes per second of a cloud volume.
+    Throttle,
 }
 
 units::words!(Stage {
     Queue => "queue", Controller => "controller", Media => "media", Transfer => "transfer",
-    Hop => "hop", Cache => "cache",
+    Hop => "hop", Cache => "cache", Throttle => "throttle",
 });
 
 impl Stage {
     /// Number of stages.
-    pub const COUNT: usize = 6;
+    pub const COUNT: usize = 7;
 }
 
 /// Latency by stage: the total, and each stage except queueing, which is the rest.
@@ -163,6 +167,81 @@ impl Stages {
 
     fn known(&self) -> Nanos {
         Nanos(self.parts.iter().map(|part| u64::from(*part)).sum())
+    }
+}
+
+/// Total times of completed requests by stage, ns: of reads, writes and flushes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StageTimes(pub [[u64; Stage::COUNT]; 3]);
+
+impl StageTimes {
+    /// Number of values.
+    pub const VALUES: usize = 3 * Stage::COUNT;
+    /// Kinds of requests, in the order of the rows.
+    const KINDS: [&str; 3] = ["reads", "writes", "flushes"];
+
+    /// Row of an operation.
+    #[inline]
+    #[must_use]
+    pub const fn row(operation: Operation) -> usize {
+        match operation {
+            Operation::Read => 0,
+            Operation::Write | Operation::Discard | Operation::WriteZeroes => 1,
+            Operation::Flush => 2,
+        }
+    }
+
+    /// Adds a completed request of row `row`.
+    #[inline]
+    pub fn add(&mut self, row: usize, stages: &Stages) {
+        for stage in Stage::ALL {
+            self.0[row][stage as usize] += stages.of(stage).get();
+        }
+    }
+
+    /// All values, row by row.
+    #[must_use]
+    pub fn values(&self) -> [u64; Self::VALUES] {
+        std::array::from_fn(|place| self.0[place / Stage::COUNT][place % Stage::COUNT])
+    }
+
+    /// The difference of two readings, as values.
+    #[must_use]
+    pub fn between(later: [u64; Self::VALUES], earlier: [u64; Self::VALUES]) -> Self {
+        let row = |row: usize| {
+            std::array::from_fn(|stage| {
+                let place = row * Stage::COUNT + stage;
+                later[place].saturating_sub(earlier[place])
+            })
+        };
+        Self([0, 1, 2].map(row))
+    }
+
+    /// Total time of a row, ns.
+    #[must_use]
+    pub fn total(&self, row: usize) -> u64 {
+        self.0[row].iter().sum()
+    }
+
+    /// Counters of a trial with these times in seconds; `device_reads_queue`, ...
+    pub fn totals(&self) -> impl Iterator<Item = (String, f64)> {
+        let named = Self::KINDS.iter().zip(self.0).flat_map(|(kind, row)| {
+            Stage::ALL.map(|stage| (Self::name(kind, stage), row[stage as usize] as f64 / 1e9))
+        });
+        named.filter(|(_, time)| *time > 0.0)
+    }
+
+    /// The times from a trial's counters; `None` if they contain none.
+    #[must_use]
+    pub fn of_totals(totals: &BTreeMap<String, f64>) -> Option<Self> {
+        let time = |kind: &str, stage| totals.get(&Self::name(kind, stage)).copied();
+        let row = |kind| Stage::ALL.map(|stage| (time(kind, stage).unwrap_or(0.0) * 1e9) as u64);
+        let found = Self(Self::KINDS.map(row));
+        (found != Self::default()).then_some(found)
+    }
+
+    fn name(kind: &str, stage: Stage) -> String {
+        format!("device_{kind}_{}", stage.word())
     }
 }
 

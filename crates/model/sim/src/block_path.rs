@@ -5,7 +5,7 @@
 //! resolved in a fixed order (the device first, then host events in order of arrival). There is no page
 //! cache: every operation reaches the device.
 
-use device::{Completion, Device, Event, EventQueue, Request};
+use device::{Completion, Device, Event, EventQueue, Request, StageTimes};
 use units::{Nanos, Seed};
 use workload::{BlockOp, OpClass};
 
@@ -55,6 +55,7 @@ pub struct BlockPath<D> {
     slots: Vec<Slot>,
     completions: Vec<Completion>,
     jitter: Jitter,
+    times: StageTimes,
 }
 
 impl<D: Device> BlockPath<D> {
@@ -71,7 +72,14 @@ impl<D: Device> BlockPath<D> {
             slots: Vec::new(),
             completions: Vec::with_capacity(64),
             jitter: Jitter::new(host.jitter, seed),
+            times: StageTimes::default(),
         }
+    }
+
+    /// Times of all requests that the device has completed.
+    #[must_use]
+    pub fn stage_times(&self) -> StageTimes {
+        self.times
     }
 
     /// When the client sees a completion at `at`: immediately if its thread is running, with a wake-up that
@@ -165,6 +173,12 @@ impl<D: Device> BlockPath<D> {
             self.device.advance(now, &mut completions);
             for completion in completions.drain(..) {
                 let slot = completion.id as u32;
+                let row = match self.slots[slot as usize].op.class {
+                    OpClass::Read | OpClass::BackgroundRead => 0,
+                    OpClass::Write | OpClass::BackgroundWrite => 1,
+                    _ => 2,
+                };
+                self.times.add(row, &completion.stages);
                 let seen = self.seen(completion.at, slot);
                 self.events.push(seen, Event::new(VISIBLE, slot));
             }

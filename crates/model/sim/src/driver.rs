@@ -22,8 +22,8 @@ struct InFlight {
 /// Events between two checks for a stop: a few milliseconds.
 pub const STEPS: u32 = 1 << 14;
 
-struct Driver<D, W> {
-    target: BlockPath<D>,
+struct Driver<'a, D, W> {
+    target: &'a mut BlockPath<D>,
     clients: Vec<Client<W>>,
     now: Nanos,
     /// Clients that asked to be called again.
@@ -43,11 +43,11 @@ struct Driver<D, W> {
 /// without them would be wrong.
 #[must_use]
 pub fn run<D: Device, W: Workload<Op = BlockOp>>(
-    target: BlockPath<D>,
+    mut target: BlockPath<D>,
     clients: Vec<Client<W>>,
     timeline: Timeline,
 ) -> Recording {
-    run_unless(target, clients, timeline, &|| false).expect("invariant: nobody stops it")
+    run_unless(&mut target, clients, timeline, &|| false).expect("invariant: nobody stops it")
 }
 
 /// Like [`run`], but calls `stop` every [`STEPS`] events; returns `None` if it returned true.
@@ -56,7 +56,7 @@ pub fn run<D: Device, W: Workload<Op = BlockOp>>(
 /// As [`run`].
 #[must_use]
 pub fn run_unless<D: Device, W: Workload<Op = BlockOp>>(
-    target: BlockPath<D>,
+    target: &mut BlockPath<D>,
     clients: Vec<Client<W>>,
     timeline: Timeline,
     stop: &dyn Fn() -> bool,
@@ -87,7 +87,7 @@ pub fn run_unless<D: Device, W: Workload<Op = BlockOp>>(
     Some(recording)
 }
 
-impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
+impl<D: Device, W: Workload<Op = BlockOp>> Driver<'_, D, W> {
     /// Runs until no client will issue anything again; background work of a device has no end. Returns
     /// whether it completed.
     fn drain(&mut self, stop: &dyn Fn() -> bool) -> bool {

@@ -74,6 +74,50 @@ fn memory_in_place_of_a_mapping_survives_an_eviction() {
     assert_eq!(stdout(&output), "[5, 5, 7, 7, 5, 5, 7, 7]\n");
 }
 
+/// Output that a shell redirects would bypass the drive: its descriptor is older than the program.
+#[test]
+fn redirected_output_is_on_the_drive() {
+    let Some(()) = has_python() else { return };
+    let scratch = Scratch::new();
+    let mut command = scratch.crosspoint();
+    command.args(["exec", "--on", "model:intel-p4800x", "--", "/bin/sh", "-c"]);
+    command.arg(format!(
+        "exec {PYTHON} -c 'import os; os.write(1, bytes(1 << 20)); os.fsync(1)' > data"
+    ));
+    let output = command.output().expect("it starts");
+    expect(&output, 0);
+    let summary = stderr(&output);
+    let line = summary.lines().find(|line| line.starts_with("device:")).expect("a line");
+    assert!(line.contains("writes (1.01 MiB)") && line.contains("1 flushes"), "{summary}");
+}
+
+/// A temporary file is removed while it is open: its reads and writes would be free.
+#[test]
+fn a_removed_file_is_on_the_drive_until_it_is_closed() {
+    let Some(()) = has_python() else { return };
+    let memory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+    let script = "import mmap, os\n\
+        f = os.open('data', os.O_RDWR | os.O_CREAT); os.pwrite(f, bytes(64 * 4096), 0)\n\
+        g = os.dup(f); os.unlink('data'); os.close(f); os.fsync(g)\n\
+        os.posix_fadvise(g, 0, 0, os.POSIX_FADV_DONTNEED)\n\
+        os.posix_fadvise(g, 0, 0, os.POSIX_FADV_RANDOM)\n\
+        for i in range(64): os.pread(g, 4096, i * 4096)\n\
+        t = os.open('target', os.O_RDWR | os.O_CREAT); os.ftruncate(t, 2 * 4096)\n\
+        m = memoryview(mmap.mmap(t, 2 * 4096))\n\
+        os.lseek(g, 0, 0); print(os.readv(g, [m[:4096], m[4096:]]))\n\
+        os.truncate('target', 4096); os.close(g)";
+    let scratch = Scratch::new();
+    let mut command = scratch.crosspoint();
+    command.args(["exec", "--on", "model:intel-p4800x", "--directory"]).arg(memory.path());
+    command.args(["--", PYTHON, "-c", script]).current_dir(memory.path());
+    let output = command.output().expect("it starts");
+    expect(&output, 0);
+    assert_eq!(stdout(&output), "8192\n", "buffers in mapped files");
+    let summary = stderr(&output);
+    let line = summary.lines().find(|line| line.starts_with("device:")).expect("a line");
+    assert!(line.contains("reads (256 KiB)") && line.contains("writes (268 KiB)"), "{summary}");
+}
+
 /// Memory that a program needs is not page cache.
 #[test]
 fn the_page_cache_is_what_the_program_leaves() {

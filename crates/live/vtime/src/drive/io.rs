@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use sim::scheduler::TaskId;
-use units::Nanos;
 
 use super::layout::Step;
 
@@ -22,9 +21,7 @@ pub(crate) struct Io {
     pub reads: Vec<u64>,
     /// Accesses that wait for the same pages.
     pub followers: Vec<u64>,
-    /// When its requests were submitted.
-    pub began: Nanos,
-    /// Index of the kind in [`crate::file_access::DriveTotals::times`].
+    /// Row of the step's requests in [`device::StageTimes`].
     pub kind: usize,
 }
 

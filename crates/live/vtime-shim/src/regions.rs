@@ -1,0 +1,138 @@
+//! Address ranges in which files of the drive are mapped, and removed files that are still used.
+//!
+//! Only the thread with the turn changes them.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+
+use vtime::wire::Call;
+
+use crate::descriptors::is_open;
+use crate::turn::Turn;
+
+/// Bytes of a page.
+pub const PAGE: usize = 4096;
+/// Maximum number of mappings.
+pub const MAPS: usize = 64;
+
+/// A mapping; free if `file` is 0. Only the thread with the turn changes it.
+pub struct Map {
+    pub file: AtomicU64,
+    pub start: AtomicUsize,
+    pub end: AtomicUsize,
+    /// File offset of its start.
+    pub offset: AtomicU64,
+    /// Flags of `access`.
+    pub flags: AtomicU64,
+    /// Mapped for writing to the file.
+    pub writes: AtomicBool,
+    /// Mapped for writing to private pages, which are nowhere else.
+    pub keeps: AtomicBool,
+}
+
+impl Map {
+    /// Sets all but the file: addresses, file offset and flags, and whether it writes and keeps.
+    pub fn set(
+        &self,
+        range: Range<usize>,
+        (offset, flags, [writes, keeps]): (u64, u64, [bool; 2]),
+    ) {
+        self.start.store(range.start, Relaxed);
+        self.end.store(range.end, Relaxed);
+        self.offset.store(offset, Relaxed);
+        self.flags.store(flags, Relaxed);
+        self.writes.store(writes, Relaxed);
+        self.keeps.store(keeps, Relaxed);
+    }
+}
+
+pub static REGIONS: [Map; MAPS] = [const {
+    Map {
+        file: AtomicU64::new(0),
+        start: AtomicUsize::new(0),
+        end: AtomicUsize::new(0),
+        offset: AtomicU64::new(0),
+        flags: AtomicU64::new(0),
+        writes: AtomicBool::new(false),
+        keeps: AtomicBool::new(false),
+    }
+}; MAPS];
+
+/// Whether there is any mapping.
+pub fn is_any() -> bool {
+    REGIONS.iter().any(|map| map.file.load(Relaxed) != 0)
+}
+
+/// The mapping that contains an address.
+pub fn map_of(address: usize) -> Option<&'static Map> {
+    REGIONS.iter().find(|map| {
+        map.file.load(Relaxed) != 0
+            && (map.start.load(Relaxed)..map.end.load(Relaxed)).contains(&address)
+    })
+}
+
+/// A free entry; without one the simulation ends.
+pub fn unused() -> Option<&'static Map> {
+    let free = REGIONS.iter().find(|map| map.file.load(Relaxed) == 0);
+    if free.is_none()
+        && let Some(turn) = Turn::enter_file()
+    {
+        turn.uncovered("more than 64 mappings of files on the modelled drive");
+    }
+    free
+}
+
+/// Something else is at these addresses now, or nothing.
+pub fn replaced(place: usize, size: usize) {
+    let range: Range<usize> = place..(place + size).next_multiple_of(PAGE);
+    for map in REGIONS.iter().filter(|map| map.file.load(Relaxed) != 0) {
+        let (start, end) = (map.start.load(Relaxed), map.end.load(Relaxed));
+        if range.end <= start || end <= range.start {
+            continue;
+        }
+        let (file, offset) = (map.file.load(Relaxed), map.offset.load(Relaxed));
+        let kinds = [&map.writes, &map.keeps].map(|kind| kind.load(Relaxed));
+        let of = |range: Range<usize>| {
+            let values = (offset + (range.start - start) as u64, map.flags.load(Relaxed), kinds);
+            (range, values)
+        };
+        map.file.store(0, Relaxed);
+        // What is left before and behind it.
+        for rest in [start..range.start, range.end..end].into_iter().filter(|rest| !rest.is_empty())
+        {
+            if let Some(place) = unused() {
+                let (range, values) = of(rest);
+                place.set(range, values);
+                place.file.store(file, Relaxed);
+            }
+        }
+        released(file);
+    }
+}
+
+/// Removed files that are still open or mapped.
+static ORPHANS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
+fn is_used(file: u64) -> bool {
+    is_open(file) || REGIONS.iter().any(|map| map.file.load(Relaxed) == file)
+}
+
+/// Puts off the removal of a file that is still used; returns whether it is.
+pub fn defer_removal(file: u64) -> bool {
+    let free = ORPHANS.iter().find(|orphan| orphan.load(Relaxed) == 0);
+    let Some(free) = free.filter(|_| is_used(file)) else { return false };
+    free.store(file, Relaxed);
+    true
+}
+
+/// A descriptor or a mapping of a file is gone.
+pub fn released(file: u64) {
+    let orphan = ORPHANS.iter().find(|orphan| file != 0 && orphan.load(Relaxed) == file);
+    if let Some(orphan) = orphan.filter(|_| !is_used(file)) {
+        orphan.store(0, Relaxed);
+        if let Some(turn) = Turn::enter_file() {
+            turn.call(Call::Remove, &[file]);
+        }
+    }
+}

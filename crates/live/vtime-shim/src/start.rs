@@ -1,0 +1,22 @@
+//! The program's beginning and its end by `exit`.
+
+use crate::descriptors::note_inherited;
+use crate::turn;
+
+extern "C" fn join() {
+    if turn::join() {
+        note_inherited();
+    }
+}
+
+/// The process ends by `exit`.
+extern "C" fn leave() {
+    turn::end(true, 0);
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static JOIN: extern "C" fn() = join;
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static LEAVE: extern "C" fn() = leave;
