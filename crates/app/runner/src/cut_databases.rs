@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use engine::{EngineError, Hosting, Place, PrivateServer, Row, Server, Statements};
+use engine::{EngineError, Hosting, Place, Preload, PrivateServer, Row, Server, Statements};
 use stack::{Journal, Limits};
 use study::{Experiment, KvJob, SqlJob, Trial};
 use units::Seed;
@@ -261,7 +261,7 @@ fn started(
     hosting: Hosting<'_>,
 ) -> Result<servers::Running, EngineError> {
     let (pool, limits) = (servers::pool_of(job, None), &Limits::default());
-    servers::start(job, PrivateServer { place, log, pool, limits, simulation: None }, hosting)
+    servers::start(job, PrivateServer { place, log, pool, limits, preload: Preload::None }, hosting)
 }
 
 /// A connection to the database at a place.

@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use device::Model;
+use engine::Preload;
 
 use stack::{DeviceRates, Journal, Limits, Mark, MemoryUse, Wanted};
 use study::{Experiment, KvJob, OnError, Trial};
@@ -22,6 +23,7 @@ use worker::{
 };
 
 use crate::RunnerError;
+use crate::simulated::observation;
 
 /// Program with the LMDB branch for raw devices, next to this one.
 const RAW_PROGRAM: &str = "crosspoint-raw";
@@ -75,15 +77,17 @@ pub(crate) fn raw_program() -> (bool, String) {
     }
 }
 
-/// Starts a process for the clients of SQL databases, in a simulation if there is one.
+/// Starts a process for the clients of SQL databases.
 pub(crate) fn start_host(
     mark: &Mark,
     stack: &str,
-    simulation: Option<&Simulation>,
+    preload: Preload<'_>,
 ) -> Result<Channel, RunnerError> {
     let mut command = command(false)?;
-    if let Some(simulation) = simulation {
-        simulation.admit(&mut command);
+    match preload {
+        Preload::Simulation(simulation) => _ = simulation.admit(&mut command),
+        Preload::Observation(observation) => observation.admit(&mut command),
+        Preload::None => {}
     }
     open(command, mark, stack)
 }
@@ -124,7 +128,10 @@ pub(crate) fn run(
     asking: &Asking<'_>,
     heard: &mut dyn FnMut(Event),
 ) -> Result<Answer, RunnerError> {
-    let line = start(asking.journal.mark(), &trial.stack, is_device(place))?;
+    let mut command = command(is_device(place))?;
+    let observation = observation();
+    observation.iter().for_each(|observation| observation.admit(&mut command));
+    let line = open(command, asking.journal.mark(), &trial.stack)?;
     let memory = job.memory.bytes(job.data());
     let limits = Limits::make(asking.journal, &Wanted { memory, device: asking.limit })?;
     limits.hold(line.process())?;

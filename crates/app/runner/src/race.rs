@@ -8,6 +8,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
 use archive::RACERS;
+use engine::Preload;
 use study::Trial;
 use worker::Ended;
 
@@ -76,7 +77,7 @@ fn run_together(
 ) -> Result<Vec<(Ended, bool)>, RunnerError> {
     let mark = run.options.journal.mark();
     // Started by this thread, because the processes end with it.
-    let lines = ready.iter().map(|(one, _)| start_host(mark, &one.stack.name, None));
+    let lines = ready.iter().map(|(one, _)| start_host(mark, &one.stack.name, Preload::None));
     let lines = lines.collect::<Result<Vec<_>, _>>()?;
     for ((one, prepared), line) in ready.iter().zip(&lines) {
         prepared.hold_clients(one.job, line)?;

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use device::{Model, Profile};
+use engine::Preload;
+use observe::waits::Observation;
 use sim::scheduler::{SchedulerCosts, WakeCost};
 use sim::{Calibration, HostModel, MeasuredCosts, PageCacheCosts};
 use stack::StackError;
@@ -18,8 +20,10 @@ use crate::predicted::condition_of;
 
 /// A directory in memory, for the files of engines that map them.
 pub(crate) const MEMORY: &str = "/dev/shm";
-/// The preloaded library.
+/// The library that is preloaded to simulate a program.
 const LIBRARY: &str = "libcrosspoint_vtime_shim.so";
+/// The one that times a measured program's waits.
+const OBSERVER: &str = "libcrosspoint_observe_shim.so";
 
 /// What a simulation needs besides a device model.
 #[derive(Debug, Clone)]
@@ -144,6 +148,48 @@ impl Drop for Background {
     }
 }
 
+/// The library in the programs of a trial.
+pub(crate) enum Preloaded {
+    /// They take part in a simulation.
+    Simulation(Background),
+    /// Their waits are timed.
+    Observation(Observation),
+    /// None.
+    Nothing,
+}
+
+impl Preloaded {
+    /// Times the waits, if the library is there.
+    pub fn observation() -> Self {
+        observation().map_or(Self::Nothing, Self::Observation)
+    }
+
+    /// The library, for programs to start.
+    pub fn library(&self) -> Preload<'_> {
+        match self {
+            Self::Simulation(simulation) => Preload::Simulation(simulation.simulation()),
+            Self::Observation(observation) => Preload::Observation(observation),
+            Self::Nothing => Preload::None,
+        }
+    }
+
+    /// Whether they are in a simulation.
+    pub const fn is_simulated(&self) -> bool {
+        matches!(self, Self::Simulation(_))
+    }
+
+    /// Ends a simulation with its programs.
+    ///
+    /// # Errors
+    /// Why it had ended before.
+    pub fn end(&mut self) -> Result<(), String> {
+        match self {
+            Self::Simulation(simulation) => simulation.end(),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// The I/O path of programs that use read and write, as calibrated or as published.
 #[must_use]
 pub fn psync_path(profile: &Profile, here: Option<&Calibration>) -> HostModel {
@@ -152,16 +198,26 @@ pub fn psync_path(profile: &Profile, here: Option<&Calibration>) -> HostModel {
     own.unwrap_or_else(HostModel::io_uring).to(profile)
 }
 
-/// The library next to this program, or where cargo puts it.
+/// The library of virtual time.
 ///
 /// # Errors
 /// It is missing, or other users can write to its directory.
 pub fn library() -> Result<PathBuf, RunnerError> {
+    preloaded(LIBRARY)
+}
+
+/// Counters of the waits of a measured trial's programs; `None` if the library is missing or unsafe.
+pub(crate) fn observation() -> Option<Observation> {
+    Observation::new(&preloaded(OBSERVER).ok()?).ok()
+}
+
+/// A library next to this program, or where cargo puts it.
+fn preloaded(name: &str) -> Result<PathBuf, RunnerError> {
     let program =
         std::env::current_exe().map_err(StackError::io("find", Path::new("crosspoint")))?;
     let folder = program.parent().unwrap_or(Path::new("."));
     // A test program is itself in `deps`.
-    let places = [folder.join(LIBRARY), folder.join("deps").join(LIBRARY)];
+    let places = [folder.join(name), folder.join("deps").join(name)];
     // It is loaded into programs of this user, so nobody else may have put it there.
     let mut refused = None;
     let mut is_safe = |place: &&PathBuf| {
@@ -177,6 +233,6 @@ pub fn library() -> Result<PathBuf, RunnerError> {
     }
     found.ok_or_else(|| {
         let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
-        StackError::io("open", &folder.join(LIBRARY))(missing).into()
+        StackError::io("open", &folder.join(name))(missing).into()
     })
 }

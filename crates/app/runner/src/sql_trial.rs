@@ -7,7 +7,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use engine::{EngineError, Hosting, Place, PrivateServer};
+use engine::{EngineError, Hosting, Place, Preload, PrivateServer};
 use stack::{Limits, Wanted};
 use stats::{LoadRecord, TrialResult};
 use study::{Experiment, Job, SqlJob, Stack, Trial};
@@ -19,7 +19,7 @@ use crate::bench::Bench;
 use crate::context::{Execution, RunContext};
 use crate::databases::{self, keep, start_host};
 use crate::servers::{self, Loaded, Running};
-use crate::simulated::Background;
+use crate::simulated::{Background, Preloaded};
 use crate::watch::{Event, Watcher};
 
 /// A SQL trial of the plan.
@@ -57,8 +57,8 @@ pub(crate) struct Prepared {
     /// Directory of the database, if it is ours.
     pub place: Option<PathBuf>,
     pub load: Option<LoadRecord>,
-    /// The simulation of its server and clients, on a modelled drive.
-    pub simulated: Option<Background>,
+    /// The library of its server and clients.
+    pub preloaded: Preloaded,
     pub notes: Vec<String>,
 }
 
@@ -99,8 +99,8 @@ impl SqlExecutor<'_, '_> {
             Readiness::Failed(outcome) => return Ok(Execution::Ended(outcome)),
             Readiness::Stopped => return Ok(Execution::Stopped),
         };
-        let simulation = prepared.simulated.as_ref().map(Background::simulation);
-        let line = start_host(one.run.options.journal.mark(), &one.stack.name, simulation)?;
+        let mark = one.run.options.journal.mark();
+        let line = start_host(mark, &one.stack.name, prepared.preloaded.library())?;
         prepared.hold_clients(one.job, &line)?;
         let journal = one.run.begin_journal(one.trial)?;
         let mut request = request_of(one, &prepared, false);
@@ -112,9 +112,9 @@ impl SqlExecutor<'_, '_> {
             worker::Event::Loading(_) | worker::Event::Ready => {}
         };
         let waiting = one.run.waiting(one.trial, one.experiment);
-        let waiting = match prepared.simulated {
-            Some(_) => Waiting { deadline: databases::SIMULATED_MAX, ..waiting },
-            None => waiting,
+        let waiting = match prepared.preloaded {
+            Preloaded::Simulation(_) => Waiting { deadline: databases::SIMULATED_MAX, ..waiting },
+            _ => waiting,
         };
         let ended = ask(line, one, &request, waiting, &mut heard)?;
         Ok(self.conclude(one, *prepared, ended).into())
@@ -170,23 +170,26 @@ impl SqlExecutor<'_, '_> {
             true => servers::copy(&loaded.place, self.bench.targets.copy_place(one.stack)?)?,
             false => loaded.place,
         };
-        let mut simulated = self.simulate(one, &place, &mut notes)?;
-        let simulation = simulated.as_ref().map(Background::simulation);
-        let private = PrivateServer { place: &place, log: &log, pool, limits: &limits, simulation };
+        let mut preloaded = match self.simulate(one, &place, &mut notes)? {
+            Some(simulation) => Preloaded::Simulation(simulation),
+            None => Preloaded::observation(),
+        };
+        let preload = preloaded.library();
+        let private = PrivateServer { place: &place, log: &log, pool, limits: &limits, preload };
         let started = servers::start(job, private, hosting(one));
         let running = match started {
             Ok(running) => running,
             Err(_) if one.run.stopping() => return Ok(Readiness::Stopped),
             Err(error) => {
-                let ended = simulated.as_mut().map_or(Ok(()), Background::end);
+                let ended = preloaded.end();
                 let error = ended.map_err(EngineError::disconnected).err().unwrap_or(error);
                 return Ok(Readiness::Failed(Box::new(self.failed(one, notes, &error))));
             }
         };
         // Tables are loaded in real time, on this machine's drive.
-        let load = (fresh && simulated.is_none()).then(|| loaded.load.clone());
+        let load = (fresh && !preloaded.is_simulated()).then(|| loaded.load.clone());
         let place = Some(place);
-        let prepared = Prepared { running, limits, place, load, simulated, notes };
+        let prepared = Prepared { running, limits, place, load, preloaded, notes };
         Ok(Readiness::Ready(Box::new(prepared)))
     }
 
@@ -250,7 +253,8 @@ impl SqlExecutor<'_, '_> {
         let started = servers::make(job, &empty.place, hosting(one)).and_then(|()| {
             let (pool, limits) = (servers::pool_of(job, None), &Limits::default());
             let place = &empty.place;
-            let private = PrivateServer { place, log: &log, pool, limits, simulation: None };
+            let preload = Preload::None;
+            let private = PrivateServer { place, log: &log, pool, limits, preload };
             servers::start(job, private, hosting(one))
         });
         let mut running = match started {
@@ -309,8 +313,8 @@ impl SqlExecutor<'_, '_> {
             Ended::Stopped => Ok(Readiness::Stopped),
             Ended::Done(record) => {
                 let (load, limits) = (record.load, Limits::default());
-                let (place, simulated) = (None, None);
-                let prepared = Prepared { running, limits, place, load, simulated, notes };
+                let (place, preloaded) = (None, Preloaded::Nothing);
+                let prepared = Prepared { running, limits, place, load, preloaded, notes };
                 Ok(Readiness::Ready(Box::new(prepared)))
             }
             other => {
@@ -327,7 +331,7 @@ impl SqlExecutor<'_, '_> {
         prepared: Prepared,
         ended: Ended,
     ) -> Option<TrialResult> {
-        let Prepared { mut running, limits, load, mut notes, simulated, .. } = prepared;
+        let Prepared { mut running, limits, load, mut notes, mut preloaded, .. } = prepared;
         let died = running.server.as_mut().and_then(|server| {
             // Its connections end a moment before it does.
             let failed = !matches!(&ended, Ended::Done(record) if record.failure.is_none());
@@ -336,7 +340,7 @@ impl SqlExecutor<'_, '_> {
         notes.extend(running.set_back(one.job.dsn.as_deref()));
         let used = limits.used();
         let stopped = running.server.take().map_or(Ok(()), |server| server.stop());
-        let simulated = simulated.map(|mut simulated| simulated.end());
+        let simulated = preloaded.end();
         drop(limits);
         if let Some(used) = used {
             let peak = used.peak.map_or_else(String::new, |peak| format!(", at most {peak} used"));
@@ -352,8 +356,8 @@ impl SqlExecutor<'_, '_> {
         };
         // An error of the simulation is why the others ended.
         let failed = reason_of(died, result.failure.take());
-        let mut failure = simulated.as_ref().and_then(|one| one.clone().err()).or(failed);
-        if simulated.is_some() && failure.is_none() && result.served.is_none() {
+        let mut failure = simulated.err().or(failed);
+        if preloaded.is_simulated() && failure.is_none() && result.served.is_none() {
             failure = Some("the clients did not load the library of virtual time".to_owned());
         }
         let out_of_memory = used.is_some_and(|used| used.ended.unwrap_or(0) > 0);
@@ -423,7 +427,7 @@ impl SqlExecutor<'_, '_> {
                 watcher.event(&Event::Loading { done, of });
             }
         };
-        let line = start_host(one.run.options.journal.mark(), &one.stack.name, None)?;
+        let line = start_host(one.run.options.journal.mark(), &one.stack.name, Preload::None)?;
         ask(line, one, request, one.run.waiting(one.trial, one.experiment), &mut heard)
     }
 }

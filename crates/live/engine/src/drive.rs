@@ -12,7 +12,8 @@ use units::Nanos;
 use workload::{Client, Issue, Outcome, Step, Workload};
 
 use crate::session::{Completion, Ended, Session, Submit, Wait};
-use crate::trial::{ClientEnd, Seat, SimulatedTimes, Trial};
+use crate::spent::Reading;
+use crate::trial::{ClientEnd, Seat, Trial};
 use crate::{EngineError, ErrorKind};
 
 /// Sleeps until shortly before something is due in `left`, at most `interval`; the caller polls the clock for
@@ -59,12 +60,9 @@ where
     let (trial, number, background) = (seat.trial(), seat.number(), seat.is_background());
     let clock = seat.start();
     let usage = observe::thread_usage();
-    let totals = || {
-        // One client counts for the server.
-        let server = (number == 0).then(vtime::server_totals).flatten();
-        recorded.then(|| [vtime::thread_totals(), server])
-    };
-    let before = totals();
+    // One client counts for the server.
+    let spent = || if recorded { Reading::of_thread(number == 0) } else { Reading::None };
+    let before = spent();
     let mut driver: Driver<'_, S::Op> = Driver {
         trial,
         number,
@@ -82,7 +80,7 @@ where
     let early = !driver.over() && now < trial.spec.timeline.end();
     let busy = observe::thread_usage().since(&usage).cpu().as_secs_f64();
     let busy = busy / now.as_secs_f64().max(1e-9);
-    let [simulated, served] = spent_between(before, totals());
+    let spent = spent().since(&before);
     let Driver { mut recorder, first_failure: failure, fatal, .. } = driver;
     let shares = recorder.due_shares(&classes);
     if recorded {
@@ -95,19 +93,7 @@ where
     }
     let recording = if recorded { recording } else { Recording::default() };
     let workload = recorded.then_some((workload, shares));
-    Ok(ClientEnd { recording, failure, workload, at: now, busy, simulated, served })
-}
-
-/// Times by kind between two readings.
-fn spent_between(
-    before: Option<[Option<vtime::Totals>; 2]>,
-    after: Option<[Option<vtime::Totals>; 2]>,
-) -> [Option<SimulatedTimes>; 2] {
-    let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
-    std::array::from_fn(|of| {
-        let (before, after) = before[of].zip(after[of])?;
-        Some(std::array::from_fn(|kind| after.times[kind].saturating_sub(before.times[kind])))
-    })
+    Ok(ClientEnd { recording, failure, workload, at: now, busy, spent })
 }
 
 impl<Op: Recorded> Driver<'_, Op> {

@@ -11,6 +11,7 @@ pub mod kv;
 mod place;
 mod server;
 mod session;
+mod spent;
 pub mod sql;
 mod trial;
 
@@ -18,7 +19,7 @@ pub use contract::{Engine, KeyValue, KeyValueEngine, Row, SqlEngine, Statements}
 pub use drive::drive;
 pub use error::{EngineError, ErrorKind};
 pub use place::{Address, Flavour, Place, Secret, Target};
-pub use server::{Hosting, PrivateServer, Reached, Server, ServerVerbs, Start};
+pub use server::{Hosting, Preload, PrivateServer, Reached, Server, ServerVerbs, Start};
 pub use session::{Completion, Ended, Session, Submit, Wait};
 pub use trial::{
     ClientEnd, Finished, SAMPLE_EVERY, Seat, Setting, Starter, Trial, TrialSpec, Watch, run_clients,

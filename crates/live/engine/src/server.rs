@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use observe::waits::Observation;
 use stack::{Journal, Limits};
 use study::SqlJob;
 use units::Bytes;
@@ -35,6 +36,17 @@ pub struct Hosting<'a> {
     pub stop: &'a AtomicBool,
 }
 
+/// The library that is preloaded into programs of a trial.
+#[derive(Debug, Clone, Copy)]
+pub enum Preload<'a> {
+    /// None.
+    None,
+    /// They take part in a simulation.
+    Simulation(&'a Simulation),
+    /// Their waits are timed.
+    Observation(&'a Observation),
+}
+
 /// Where and how a private server runs.
 #[derive(Clone, Copy)]
 pub struct PrivateServer<'a> {
@@ -46,8 +58,8 @@ pub struct PrivateServer<'a> {
     pub pool: Bytes,
     /// Limits of its process.
     pub limits: &'a Limits,
-    /// The simulation that it takes part in, if any.
-    pub simulation: Option<&'a Simulation>,
+    /// The library that it is started with.
+    pub preload: Preload<'a>,
 }
 
 /// A user's server, connected for a trial.

@@ -9,14 +9,12 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use observe::{Clock, Control, Counter, sample};
-use stats::{
-    CounterSample, DueShares, Recording, SIMULATED_SERVER_TIMES, SIMULATED_TIMES, Timeline,
-    TrialResult,
-};
+use stats::{CounterSample, DueShares, Recording, Timeline, TrialResult};
 use units::Nanos;
 use workload::Workload;
 
 use crate::EngineError;
+use crate::spent::Spent;
 
 /// Phases and end conditions of a trial.
 #[derive(Debug, Clone)]
@@ -121,9 +119,6 @@ impl Drop for Seat<'_> {
     }
 }
 
-/// Times of a simulation in the order of [`SIMULATED_TIMES`], ns.
-pub(crate) type SimulatedTimes = [u64; SIMULATED_TIMES.len()];
-
 /// Result of one client thread.
 #[derive(Debug)]
 pub struct ClientEnd<W> {
@@ -135,10 +130,8 @@ pub struct ClientEnd<W> {
     pub(crate) at: Nanos,
     /// Share of its time that it spent on a CPU, 0 to 1.
     pub(crate) busy: f64,
-    /// In a simulation, if it is recorded: where its time went, in the order of [`SIMULATED_TIMES`], ns.
-    pub(crate) simulated: Option<SimulatedTimes>,
-    /// The same for the server's threads, if this client counted them.
-    pub(crate) served: Option<SimulatedTimes>,
+    /// Where its time went, and that of the server's threads, if it is recorded and they were timed.
+    pub(crate) spent: Spent,
 }
 
 /// A client thread to start.
@@ -220,10 +213,8 @@ where
         result.recording.merge(&end.recording);
         result.failure = result.failure.or(end.failure);
         busy = busy.max(end.busy);
-        let own = SIMULATED_TIMES.iter().zip(end.simulated.into_iter().flatten());
-        let server = SIMULATED_SERVER_TIMES.iter().zip(end.served.into_iter().flatten());
-        for (name, time) in own.chain(server) {
-            *result.totals.entry((*name).to_owned()).or_default() += time as f64 / 1e9;
+        for (name, time) in end.spent.totals() {
+            *result.totals.entry(name).or_default() += time;
         }
         others.push(other);
         ends.push((end.workload, end.at));

@@ -55,6 +55,11 @@ impl Counter {
     }
 }
 
+/// Nanoseconds per tick of the time-stamp counter; `None` if the kernel does not use it.
+pub(crate) fn tick() -> Option<f64> {
+    counter().map(|counter| counter.scale as f64 / 2f64.powi(32))
+}
+
 /// The kernel's clock, ns, and the counter at the same moment.
 fn together() -> (u64, u64) {
     let reading = |_| {

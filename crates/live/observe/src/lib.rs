@@ -13,6 +13,7 @@ mod provenance;
 mod sampler;
 mod scheduling;
 mod usage;
+pub mod waits;
 mod wake_ups;
 
 pub use block_device::BlockDevice;

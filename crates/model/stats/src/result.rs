@@ -44,7 +44,28 @@ impl TrialResult {
     /// Whether a real engine was run in virtual time.
     #[must_use]
     pub fn is_simulated(&self) -> bool {
-        self.totals.contains_key(SIMULATED_TIMES[0])
+        self.totals.contains_key(&TimedBy::Simulation.name(TIME_KINDS[0], false))
+    }
+
+    /// Seconds that the clients' threads spent, in the order of [`TIME_KINDS`]; `None` if nobody timed them.
+    #[must_use]
+    pub fn client_times(&self) -> Option<[f64; TIME_KINDS.len()]> {
+        self.times(false)
+    }
+
+    /// The same for the threads of a server that served the clients.
+    #[must_use]
+    pub fn server_times(&self) -> Option<[f64; TIME_KINDS.len()]> {
+        self.times(true)
+    }
+
+    fn times(&self, server: bool) -> Option<[f64; TIME_KINDS.len()]> {
+        let by = [TimedBy::Simulation, TimedBy::Observation];
+        let found = by.map(|by| {
+            let times = TIME_KINDS.map(|kind| self.totals.get(&by.name(kind, server)).copied());
+            times.iter().all(Option::is_some).then(|| times.map(Option::unwrap_or_default))
+        });
+        found.into_iter().flatten().next()
     }
 
     /// Whether the submitting thread was the bottleneck, so that the rate says nothing about the storage.
@@ -63,18 +84,30 @@ impl TrialResult {
     }
 }
 
-/// Counters of a simulated trial for its clients' time by kind, in seconds.
-pub const SIMULATED_TIMES: [&str; 9] = [
-    "simulated_cpu", "simulated_run_queue", "simulated_wake_up", "simulated_lock",
-    "simulated_network", "simulated_read", "simulated_write", "simulated_flush", "simulated_sleep",
-];
+/// What threads spend their time on.
+pub const TIME_KINDS: [&str; 9] =
+    ["cpu", "run_queue", "wake_up", "lock", "network", "read", "write", "flush", "sleep"];
 
-/// The same for the threads of a server that served the clients.
-pub const SIMULATED_SERVER_TIMES: [&str; 9] = [
-    "simulated_server_cpu", "simulated_server_run_queue", "simulated_server_wake_up",
-    "simulated_server_lock", "simulated_server_network", "simulated_server_read",
-    "simulated_server_write", "simulated_server_flush", "simulated_server_sleep",
-];
+/// Who timed the threads of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimedBy {
+    /// Virtual time: exact.
+    Simulation,
+    /// The library that times the waits of a measured program.
+    Observation,
+}
+
+impl TimedBy {
+    /// Name of a trial's total, in seconds, of the clients or of the server's threads that served them.
+    #[must_use]
+    pub fn name(self, kind: &str, server: bool) -> String {
+        let by = match self {
+            Self::Simulation => "simulated",
+            Self::Observation => "observed",
+        };
+        format!("{by}{}_{kind}", if server { "_server" } else { "" })
+    }
+}
 
 /// A bottleneck other than the storage. Shares are between 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use engine::{Address, EngineError, Flavour, Hosting, PrivateServer, Secret, Target};
+use engine::{Address, EngineError, Flavour, Hosting, Preload, PrivateServer, Secret, Target};
 use mysql::prelude::Queryable;
 use rustix::process::{Pid, Signal, kill_process};
 use stack::random_hex;
@@ -86,10 +86,14 @@ impl Server {
         journal.mark().put_on(&mut command);
         // Its own process group: a terminal interrupt goes to the program, which then stops it.
         command.process_group(0).stdin(Stdio::null()).stdout(output).stderr(file);
-        if let Some(simulation) = private.simulation {
-            // Its requests would bypass the simulation.
-            command.arg("--innodb-use-native-aio=OFF");
-            simulation.admit_server(&mut command, &home.seen_place());
+        match private.preload {
+            Preload::Simulation(simulation) => {
+                // Its requests would bypass the simulation.
+                command.arg("--innodb-use-native-aio=OFF");
+                simulation.admit_server(&mut command, &home.seen_place());
+            }
+            Preload::Observation(observation) => observation.admit(&mut command),
+            Preload::None => {}
         }
         let doors = private.limits.doors().map_err(|error| refused(error.to_string(), DOCTOR))?;
         home.confine(&mut command, doors);
@@ -102,7 +106,9 @@ impl Server {
         let _ = fs::remove_file(home.path(ACCOUNTS));
         up?;
         let process = server.child.id();
-        if private.simulation.is_some_and(|simulation| !simulation.has_joined(process)) {
+        if let Preload::Simulation(simulation) = private.preload
+            && !simulation.has_joined(process)
+        {
             let reason = "the server did not load the library of virtual time".to_owned();
             return Err(refused(reason, "use a dynamically linked server"));
         }

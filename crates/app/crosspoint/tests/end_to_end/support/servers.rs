@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use engine::{Hosting, PrivateServer};
+use engine::{Hosting, Preload, PrivateServer};
 use engine_mysql::{Binary, Home, Listen, Server, arguments, connect_briefly, initialise};
 use mysql::prelude::Queryable;
 use serde_json::Value;
@@ -114,7 +114,8 @@ impl Theirs {
         let with = (&Listen::Own, all.as_slice());
         let limits = &stack::Limits::default();
         let pool = units::Bytes::mib(32);
-        let private = PrivateServer { place: &place, log: &log, pool, limits, simulation: None };
+        let private =
+            PrivateServer { place: &place, log: &log, pool, limits, preload: Preload::None };
         let server =
             Server::start(&binary, Hosting { journal, stop: &never }, (&home, private), with);
         let server = server.expect("it starts");

@@ -8,7 +8,7 @@ use crosspoint_engine_mysql::{
     Binary, Home, Listen, Mysql, Server, arguments, connect_briefly, initialise,
 };
 use engine::sql::{SqlSpec, measure};
-use engine::{Hosting, PrivateServer, TrialSpec};
+use engine::{Hosting, Preload, PrivateServer, TrialSpec};
 use mysql::prelude::Queryable;
 use observe::Control;
 use stack::{Journal, WorkArea};
@@ -78,7 +78,8 @@ impl Private {
         let with = (&Listen::Own, arguments.as_slice());
         let limits = &stack::Limits::default();
         let pool = Bytes::mib(64);
-        let private = PrivateServer { place: &place, log: &log, pool, limits, simulation: None };
+        let private =
+            PrivateServer { place: &place, log: &log, pool, limits, preload: Preload::None };
         let server =
             Server::start(&binary, Hosting { journal, stop: &never }, (&home, private), with);
         let server = server.expect("it starts");

@@ -1,0 +1,75 @@
+//! What client threads, and the server's threads behind them, spend their time on.
+//!
+//! In virtual time the simulation knows it exactly; of a measured program the preloaded library times the
+//! waits, and the kernel CPU time and run-queue delay.
+
+use observe::waits::{WaitReader, WaitTimes};
+use stats::{TIME_KINDS, TimedBy};
+
+/// Times by kind, ns.
+type Times = [u64; TIME_KINDS.len()];
+
+/// Counters at one moment: of the calling thread, and of the server's threads if they are wanted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Reading {
+    /// Nobody times this program.
+    None,
+    Simulated([Option<Times>; 2]),
+    Observed([Option<WaitTimes>; 2]),
+}
+
+/// Times between two readings, ns: of the client's thread and of the server's threads.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Spent {
+    by: Option<TimedBy>,
+    times: [Option<Times>; 2],
+}
+
+impl Reading {
+    /// Reads the counters of the calling thread.
+    pub fn of_thread(with_server: bool) -> Self {
+        if let Some(own) = vtime::thread_totals() {
+            let server = with_server.then(vtime::server_totals).flatten();
+            return Self::Simulated([Some(own.times), server.map(|server| server.times)]);
+        }
+        WaitReader::of_this_process().map_or(Self::None, |reader| {
+            let server = with_server.then(|| reader.of_servers());
+            Self::Observed([Some(reader.of_this_thread()), server])
+        })
+    }
+
+    /// The times since `earlier`.
+    pub fn since(&self, earlier: &Self) -> Spent {
+        match (self, earlier) {
+            (Self::Simulated(now), Self::Simulated(before)) => Spent {
+                by: Some(TimedBy::Simulation),
+                times: std::array::from_fn(|of| {
+                    let (now, before) = now[of].zip(before[of])?;
+                    Some(std::array::from_fn(|kind| now[kind].saturating_sub(before[kind])))
+                }),
+            },
+            (Self::Observed(now), Self::Observed(before)) => Spent {
+                by: Some(TimedBy::Observation),
+                times: std::array::from_fn(|of| Some(now[of]?.since(&before[of]?).times)),
+            },
+            _ => Spent::default(),
+        }
+    }
+}
+
+impl Spent {
+    /// Totals of a trial, in seconds; of a server only if there is one.
+    pub fn totals(&self) -> impl Iterator<Item = (String, f64)> {
+        let named = move |by: TimedBy| {
+            let of = self.times.into_iter().zip([false, true]);
+            let any = |times: &Times| times.iter().any(|time| *time > 0);
+            let of =
+                of.map(move |(times, server)| (times.filter(|one| !server || any(one)), server));
+            of.flat_map(move |(times, server)| {
+                let times = TIME_KINDS.iter().zip(times.into_iter().flatten());
+                times.map(move |(kind, time)| (by.name(kind, server), time as f64 / 1e9))
+            })
+        };
+        self.by.into_iter().flat_map(named)
+    }
+}
