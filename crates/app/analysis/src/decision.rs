@@ -16,8 +16,9 @@ use validate::PredictionError;
 use workload::OpClass;
 
 use crate::doubts::{WarningKind, doubts_of};
+use crate::gain::{Gain, gain};
 use crate::groups::{Group, Ops, groups, in_flight, is_sql};
-use crate::time_parts::{Part, time_parts};
+use crate::time_parts::{Part, TimeParts, mixed_parts, time_parts};
 
 /// The metric that is compared for an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,12 +74,19 @@ impl DecisionMetric {
 /// The resource that limited a rate, as counters show.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LimitedBy {
+    /// A cloud volume's operations per second, with the share of an operation's time spent waiting for them.
+    VolumeOperations(u64, f64),
+    /// Its bytes per second.
+    VolumeBytes(u64, f64),
     /// The host's CPUs, with their busy share.
     Processors(f64),
     /// The submitting thread, with its busy share.
     Thread(f64),
     /// A stage of an operation's time, with its share of at least half.
     Part(Part, f64),
+    /// Clients mostly wait for one another, for a lock or group commit; the largest stage of the one that
+    /// they wait for, with its share of the other time.
+    OneAtATime(Part, f64),
     /// No stage took half; the largest one and its share.
     Nothing(Part, f64),
     /// No counter shows one.
@@ -115,6 +123,8 @@ pub struct Choice<'a> {
     pub p99: Option<Estimate>,
     /// What limited it.
     pub limited: LimitedBy,
+    /// How much faster it could be without that.
+    pub gain: Option<Gain>,
     /// Its reliability.
     pub standing: Reliability,
     /// Warnings in any of its repetitions.
@@ -151,12 +161,13 @@ impl<'a> Decision<'a> {
             };
             let ratio = (place != reference && base.value > 0.0).then(|| over(&value));
             let p99 = group.percentile(counted.ops(), 99.0).ok();
-            let (limited, standing) = (limited_by(&group, counted), standing(&group, counted));
+            let ((limited, gain), standing) =
+                (limited_by(&group, counted), standing(&group, counted));
             let mut doubts: Vec<WarningKind> =
                 group.trials.iter().flat_map(|trial| doubts_of(trial)).collect();
             doubts.sort_unstable();
             doubts.dedup();
-            Choice { group, value, ratio, p99, limited, standing, doubts }
+            Choice { group, value, ratio, p99, limited, gain, standing, doubts }
         };
         let choices: Vec<Choice<'a>> = groups.into_iter().enumerate().map(choice).collect();
         Some(Self { counted, choices, reference })
@@ -317,25 +328,67 @@ pub fn single_depth(run: &Run, ops: Ops) -> Vec<(Group<'_>, Estimate)> {
 
 /// Minimum share of an operation's time for a stage to be reported as the bottleneck.
 const HALF: f64 = 0.5;
-/// Share from which the largest stage is named if none is the limit.
+/// Minimum share of waiting for a volume's limit.
 const TOLD: f64 = 0.2;
 
-fn limited_by(group: &Group<'_>, counted: DecisionMetric) -> LimitedBy {
+/// What limited a group, and what its removal would gain.
+fn limited_by(group: &Group<'_>, counted: DecisionMetric) -> (LimitedBy, Option<Gain>) {
     let limits = || group.trials.iter().flat_map(|trial| &trial.result.limits);
     let of_host = limits().find_map(|limit| match limit {
         Limit::Processors { busy, .. } => Some(LimitedBy::Processors(*busy)),
         Limit::Thread { busy } => Some(LimitedBy::Thread(*busy)),
         Limit::Others { .. } => None,
     });
-    let part = || {
-        let (part, share) = time_parts(group, counted.ops())?.main_part()?;
-        match share {
-            HALF.. => Some(LimitedBy::Part(part, share)),
-            TOLD.. => Some(LimitedBy::Nothing(part, share)),
-            _ => None,
+    let parts = time_parts(group, counted.ops()).or_else(|| mixed_parts(group));
+    let limited = parts.as_ref().map(|parts| (volume_limit(group, parts), by_parts(parts)));
+    let (of_volume, of_parts) = limited.unzip();
+    // A full volume keeps its limit however busy the host is.
+    let of_volume = of_volume.flatten();
+    let limited = of_volume.or(of_host).or(of_parts.flatten()).unwrap_or(LimitedBy::Unknown);
+    let main = match limited {
+        LimitedBy::VolumeOperations(..) | LimitedBy::VolumeBytes(..) => Some(Part::DriveLimit),
+        LimitedBy::Processors(_) => Some(Part::Cpu),
+        LimitedBy::Part(part, _) | LimitedBy::OneAtATime(part, _) | LimitedBy::Nothing(part, _) => {
+            Some(part)
+        }
+        LimitedBy::Thread(_) | LimitedBy::Unknown => None,
+    };
+    let gain = parts.as_ref().zip(main).and_then(|(parts, main)| gain(group, parts, main));
+    (limited, gain)
+}
+
+/// The limit that follows from the parts of an operation.
+fn by_parts(parts: &TimeParts) -> Option<LimitedBy> {
+    let (part, share) = parts.main_part()?;
+    let others = parts.share_of_others();
+    Some(match share {
+        _ if others >= HALF => LimitedBy::OneAtATime(part, share / (1.0 - others)),
+        HALF.. => LimitedBy::Part(part, share),
+        _ => LimitedBy::Nothing(part, share),
+    })
+}
+
+/// Which limit of a cloud volume requests wait for, if they wait for it longer than for anything else.
+fn volume_limit(group: &Group<'_>, parts: &TimeParts) -> Option<LimitedBy> {
+    let waits = parts.share(Part::DriveLimit);
+    let others = parts.share_of_others();
+    let (main, _) = parts.main_part()?;
+    let limited = main == Part::DriveLimit && waits >= TOLD * (1.0 - others);
+    let mut stacks = group.run.header.stacks.iter().filter(|_| limited);
+    let limits = stacks.find(|one| one.name == group.first.stack)?.rate_limits?;
+    let result = &group.first.result;
+    let (requests, bytes) = match &result.disk {
+        Some(disk) => (disk.reads + disk.writes, disk.read_bytes + disk.write_bytes),
+        None => {
+            let counts = result.recording.intervals.iter().map(stats::Interval::counts);
+            counts.fold((0, 0), |sum, one| (sum.0 + one.ops, sum.1 + one.bytes))
         }
     };
-    of_host.or_else(part).unwrap_or(LimitedBy::Unknown)
+    let share = |count: u64, limit: u64| count as f64 / limit.max(1) as f64;
+    Some(match share(requests, limits.operations) >= share(bytes, limits.bytes) {
+        true => LimitedBy::VolumeOperations(limits.operations, waits),
+        false => LimitedBy::VolumeBytes(limits.bytes, waits),
+    })
 }
 
 pub(crate) fn standing(group: &Group<'_>, counted: DecisionMetric) -> Reliability {
@@ -461,6 +514,57 @@ mod tests {
         assert_eq!(decisions(&run)[0].here().limited, LimitedBy::Processors(0.97));
     }
 
+    /// A simulated read of a volume: seconds of the clients, and of the device by stage.
+    fn of_volume(cpu: f64, waits: &[(&str, f64)], bytes_each: u64) -> LimitedBy {
+        let study = "schema = 2\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"model:aws-gp3\"\n\
+            [[experiment]]\nname = \"e\"\n[experiment.job]\nengine = \"lmdb\"\nworkload = \"read_random\"\n\
+            records = 1000\nvalue_size = \"100B\"\n";
+        let mut run = run_of(study, Nanos(100_000));
+        run.header.stacks[0].rate_limits =
+            Some(archive::RateLimits { operations: 3000, bytes: 125_000_000 });
+        let result = &mut run.trials[0].result;
+        let device: f64 = waits.iter().map(|(_, time)| time).sum();
+        let of = |kind: &str| match kind {
+            "cpu" => cpu,
+            "read" => device,
+            _ => 0.0,
+        };
+        let times =
+            stats::TIME_KINDS.map(|kind| (stats::TimedBy::Simulation.name(kind, false), of(kind)));
+        let stages = waits.iter().map(|(stage, time)| (format!("device_reads_{stage}"), *time));
+        result.totals = times.into_iter().chain(stages).collect();
+        let disk =
+            stats::DiskCounters { reads: 100, read_bytes: 100 * bytes_each, ..Default::default() };
+        result.disk = Some(disk);
+        result.limits = vec![Limit::Processors { busy: 0.95, others: 0.0 }];
+        decisions(&run)[0].here().limited
+    }
+
+    /// A volume that delivers exactly its operations per second was reported as limited by busy CPUs.
+    #[test]
+    fn the_limit_of_a_volume_comes_before_busy_processors() {
+        let full = [("throttle", 6.0), ("media", 2.0)];
+        assert_eq!(of_volume(2.0, &full, 4096), LimitedBy::VolumeOperations(3000, 0.6));
+        assert_eq!(of_volume(2.0, &full, 1 << 20), LimitedBy::VolumeBytes(125_000_000, 0.6));
+        let fast = [("throttle", 1.0), ("media", 3.0)];
+        assert_eq!(of_volume(6.0, &fast, 4096), LimitedBy::Processors(0.95));
+    }
+
+    /// Sixteen writers of LMDB mostly wait for the one that holds the lock: what it does is the limit.
+    #[test]
+    fn waiting_for_another_client_is_waiting_for_what_that_one_does() {
+        let parts = |times: &[(Part, u64)]| {
+            let parts: Vec<_> = times.iter().map(|(part, time)| (*part, Nanos(*time))).collect();
+            let whole = parts.iter().fold(Nanos::ZERO, |sum, (_, time)| sum + *time);
+            by_parts(&TimeParts { whole, parts }).unwrap()
+        };
+        let found = parts(&[(Part::Cpu, 20), (Part::Locks, 900), (Part::DriveFlushes, 80)]);
+        let LimitedBy::OneAtATime(Part::DriveFlushes, share) = found else { panic!("{found:?}") };
+        assert!((share - 0.8).abs() < 1e-9);
+        let found = parts(&[(Part::Cpu, 60), (Part::Locks, 30), (Part::DriveQueue, 10)]);
+        assert_eq!(found, LimitedBy::Part(Part::Cpu, 0.6));
+    }
+
     /// "No counter shows it" next to a stage that takes a third of the time would mislead.
     #[test]
     fn where_no_part_takes_half_the_largest_is_named() {
@@ -481,7 +585,7 @@ mod tests {
         };
         assert_eq!(of(limited(0.6)), ("half", Part::BlockReads, 6));
         assert_eq!(of(limited(0.3)), ("most", Part::BlockReads, 3));
-        assert_eq!(limited(0.1), LimitedBy::Unknown);
+        assert_eq!(of(limited(0.1)), ("half", Part::Rest, 9));
     }
 
     /// An open-loop rate that was met is equal on every drive and must not be the metric of the decision.

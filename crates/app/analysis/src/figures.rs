@@ -19,6 +19,7 @@ use crate::groups::{Group, Ops, Times, groups, typed};
 use crate::knee::{DEPTH, OFFERED, THREADS, curves};
 use crate::published::published_figures;
 use crate::sql::{PAGE_SIZE, best_page_sizes, sql_figures};
+use crate::time_parts::{stalled_share, time_parts};
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -79,6 +80,11 @@ fn group_figures(group: &Group<'_>) -> Vec<Figure> {
         let found = group.percentiles(ops, Times::Response, &wanted);
         for ((metric, _), estimate) in PERCENTILES.into_iter().zip(found) {
             add(metric, "us", 1e-3, estimate.ok());
+        }
+        if let Some(parts) = time_parts(group, ops) {
+            for (part, _) in &parts.parts {
+                add(part.metric(), "%", 100.0, Some(Estimate::of(parts.share(*part), 1)));
+            }
         }
     }
     open_loop_figures(group, &mut out);
@@ -351,10 +357,7 @@ fn total_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     for metric in OP_TIMES {
         add(metric, "us", &|trial| Some(trial.result.totals.get(metric)? * 1e6));
     }
-    add("stall_share", "%", &|trial| {
-        let whole = trial.result.recording.intervals.last()?.end.as_secs_f64();
-        Some(trial.result.totals.get("stall_time")? / whole.max(1e-9) * 100.0)
-    });
+    add("stall_share", "%", &|trial| Some(stalled_share(trial)? * 100.0));
     add("write_amplification", "x", &|trial| {
         let written = |i: &stats::Interval| i.tallies[OpClass::Write].counts.bytes;
         let user: u64 = trial.result.recording.intervals.iter().map(written).sum();

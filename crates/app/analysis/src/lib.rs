@@ -16,6 +16,7 @@ pub mod decision;
 pub mod doubts;
 mod figure;
 mod figures;
+pub mod gain;
 mod groups;
 pub mod knee;
 pub mod laws;

@@ -6,9 +6,12 @@
 //! measurement (emulated drives without the first interval) and divided by the operations of the same time.
 //! RocksDB: the steps that it times itself, for a sample of operations. Predictions: the host's I/O path and
 //! the drive. Invariants: parts sum to the whole; with several operations in flight, or if the counted times
-//! exceed the whole, there are no parts.
+//! exceed the whole, there are no parts. Times of a modelled drive are split by its stages, for each kind of
+//! request by the total times of all its requests.
 
-use stats::{SIMULATED_SERVER_TIMES, SIMULATED_TIMES, Served, TrialResult};
+use archive::TrialRecord;
+use device::{Stage, StageTimes};
+use stats::{Served, TIME_KINDS, TrialResult};
 use study::Source;
 use units::Nanos;
 use workload::OpClass;
@@ -28,6 +31,14 @@ pub enum Part {
     WakeUps,
     /// Host I/O path of a prediction: submission, interrupt, wake-up.
     HostPath,
+    /// Due, or ready to be submitted or reaped, while the client is busy with other operations.
+    Backlog,
+    /// A network fabric or a hypervisor in front of the drive.
+    Hop,
+    /// Waiting in the drive for other requests.
+    DriveQueue,
+    /// Waiting for the operations or bytes per second of a cloud volume.
+    DriveLimit,
     /// The drive's reads.
     DriveReads,
     /// Its writes.
@@ -70,14 +81,18 @@ impl Part {
             Self::Locks => "lock and condition waits",
             Self::WakeUps => "waking up (interrupts, messages, locks)",
             Self::HostPath => "host I/O path",
-            Self::DriveReads => "drive: reads",
-            Self::DriveWrites => "drive: writes",
-            Self::DriveFlushes => "drive: flushes",
+            Self::Backlog => "waiting for the client thread",
+            Self::Hop => "network fabric or hypervisor",
+            Self::DriveQueue => "drive queue",
+            Self::DriveLimit => "the drive's rate limit",
+            Self::DriveReads => "drive reads",
+            Self::DriveWrites => "drive writes",
+            Self::DriveFlushes => "drive flushes",
             Self::Drive => "drive",
             Self::DriveAndLayers => "drive plus guest, fabric or cache",
             Self::Selects => "read statements (incl. drive time)",
             Self::Changes => "write statements (incl. drive time)",
-            Self::Commit => "commit (incl. log flush)",
+            Self::Commit => "commit",
             Self::BlockReads => "block reads (drive or page cache)",
             Self::BlockReadsBesides => {
                 "block reads outside the drive (page cache, waiting for CPU)"
@@ -90,13 +105,52 @@ impl Part {
         }
     }
 
+    /// Name of its share in figures.
+    #[must_use]
+    pub const fn metric(self) -> &'static str {
+        match self {
+            Self::Cpu => "time_share_cpu",
+            Self::RunQueue => "time_share_run_queue",
+            Self::Locks => "time_share_locks",
+            Self::WakeUps => "time_share_wake_ups",
+            Self::HostPath => "time_share_host_path",
+            Self::Backlog => "time_share_client_thread",
+            Self::Hop => "time_share_fabric",
+            Self::DriveQueue => "time_share_drive_queue",
+            Self::DriveLimit => "time_share_rate_limit",
+            Self::DriveReads => "time_share_drive_reads",
+            Self::DriveWrites => "time_share_drive_writes",
+            Self::DriveFlushes => "time_share_drive_flushes",
+            Self::Drive | Self::DriveAndLayers => "time_share_drive",
+            Self::Selects => "time_share_selects",
+            Self::Changes => "time_share_changes",
+            Self::Commit => "time_share_commit",
+            Self::BlockReads | Self::BlockReadsBesides => "time_share_block_reads",
+            Self::Log => "time_share_log",
+            Self::Memtable => "time_share_memtable",
+            Self::Stalls => "time_share_stalls",
+            Self::OtherWriters => "time_share_group_commit",
+            Self::Rest => "time_share_rest",
+        }
+    }
+
     /// Whether it is time in the drive.
     #[must_use]
     pub const fn is_drive(self) -> bool {
-        matches!(self, Self::DriveReads | Self::DriveWrites | Self::DriveFlushes | Self::Drive)
+        matches!(
+            self,
+            Self::DriveReads
+                | Self::DriveWrites
+                | Self::DriveFlushes
+                | Self::DriveQueue
+                | Self::DriveLimit
+                | Self::Drive
+        )
     }
 }
 
+/// Share from which a counted part is named although more is not known.
+const TOLD: f64 = 0.2;
 /// Substrings in the names of profiles that consist of more than a drive.
 const LAYERS: [&str; 4] = ["-in-", "-over-", "cas-", "raid"];
 
@@ -119,17 +173,35 @@ impl TimeParts {
         counted.then(|| sum / self.whole.get().max(1) as f64)
     }
 
-    /// The largest part and its share, the drive's parts combined; `None` if nothing was counted. The
-    /// remainder and waits for another writer do not count.
+    /// Share of a part, 0 if it was not counted.
+    #[must_use]
+    pub fn share(&self, part: Part) -> f64 {
+        let own = self.parts.iter().filter(|(own, _)| *own == part);
+        own.map(|(_, time)| time.get()).sum::<u64>() as f64 / self.whole.get().max(1) as f64
+    }
+
+    /// Share of waiting for other clients, which have the same parts: locks and group commit.
+    #[must_use]
+    pub fn share_of_others(&self) -> f64 {
+        self.share(Part::Locks) + self.share(Part::OtherWriters)
+    }
+
+    /// The largest part and its share; the drive's parts compete together, and the largest of them stands
+    /// for them. Waits for other clients do not count: these have the same parts. What was not counted is the
+    /// main part only if nothing else takes a fifth.
     #[must_use]
     pub fn main_part(&self) -> Option<(Part, f64)> {
-        let share = |time: Nanos| time.get() as f64 / self.whole.get().max(1) as f64;
-        let drive = self.drive_share().map(|share| (Part::Drive, share));
-        // Waiting for another writer is waiting for that writer's log.
-        let none = [Part::Rest, Part::OtherWriters, Part::Locks];
-        let others = self.parts.iter().filter(|(part, _)| !part.is_drive() && !none.contains(part));
-        let all = drive.into_iter().chain(others.map(|(part, time)| (*part, share(*time))));
-        all.max_by(|a, b| a.1.total_cmp(&b.1))
+        let waits = [Part::OtherWriters, Part::Locks, Part::Rest];
+        let largest = |drive: bool| {
+            let own = self.parts.iter().filter(|(part, _)| part.is_drive() == drive);
+            own.filter(|(part, _)| !waits.contains(part)).max_by_key(|(_, time)| *time)
+        };
+        let drive = largest(true).zip(self.drive_share()).map(|((part, _), share)| (*part, share));
+        let other = largest(false).map(|(part, _)| (*part, self.share(*part)));
+        let counted = drive.into_iter().chain(other).max_by(|a, b| a.1.total_cmp(&b.1));
+        let rest = Some((Part::Rest, self.share(Part::Rest))).filter(|(_, share)| *share > 0.0);
+        let told = TOLD * (1.0 - self.share_of_others());
+        counted.filter(|(_, share)| *share >= told).or(rest).or(counted)
     }
 
     /// Builds the counted parts and the remainder.
@@ -148,29 +220,20 @@ impl TimeParts {
 pub fn time_parts(group: &Group<'_>, ops: Ops) -> Option<TimeParts> {
     let whole = group.mean_latency(ops).filter(|mean| !mean.at_least)?;
     let whole = Nanos(whole.value as u64);
-    let simulated = || simulated(group, whole).filter(|_| !group.is_open_loop());
-    if is_sql(group.first) {
-        return simulated().or_else(|| statements(group, whole));
+    let is_sql = is_sql(group.first);
+    if is_sql || group.classes().len() == 1 {
+        let parts = spent(group, whole);
+        if parts.is_some() {
+            return parts;
+        }
     }
-    if group.is_open_loop() {
-        return None;
-    }
-    if let Some(parts) = simulated() {
-        return Some(parts);
-    }
-    if group.first.engine == "rocksdb" {
-        return rocksdb_steps(group, (whole, ops));
-    }
-    if clients(group) != 1 {
-        return None;
-    }
-    if group.first.source == Source::Predicted {
-        let stack = group.run.header.stacks.iter().find(|one| one.name == group.first.stack)?;
-        let path = stack.host_times.iter().try_fold(0u64, |sum, one| sum.checked_add(one.get()))?;
-        let drive = whole.get().checked_sub(path).filter(|_| path > 0)?;
-        let layered = LAYERS.iter().any(|word| stack.device.contains(word));
-        let part = if layered { Part::DriveAndLayers } else { Part::Drive };
-        return TimeParts::of(whole, vec![(Part::HostPath, path), (part, drive)]);
+    match (is_sql, group.first.source) {
+        (true, _) => return statements(group, whole),
+        (false, Source::Predicted) => return predicted(group, (whole, ops)),
+        _ if group.is_open_loop() => return None,
+        _ if group.first.engine == "rocksdb" => return rocksdb_steps(group, (whole, ops)),
+        _ if clients(group) != 1 => return None,
+        _ => {}
     }
     let result = &group.first.result;
     let cpu = result.usage?.cpu().get() / operations(result, 0);
@@ -178,8 +241,82 @@ pub fn time_parts(group: &Group<'_>, ops: Ops) -> Option<TimeParts> {
     TimeParts::of(whole, counted)
 }
 
-/// Seconds by kind, in the order of `SIMULATED_TIMES`.
-type Seconds = [f64; SIMULATED_TIMES.len()];
+/// The time of all operations of a simulated workload that mixes them, which is known for them together.
+#[must_use]
+pub fn mixed_parts(group: &Group<'_>) -> Option<TimeParts> {
+    let mean = |ops: &Ops| group.mean_latency(*ops).map(|mean| mean.value);
+    let all: Vec<f64> = group.classes().iter().filter_map(mean).collect();
+    // Only the shares matter.
+    spent(group, Nanos((all.iter().sum::<f64>() / all.len().max(1) as f64) as u64))
+}
+
+/// Times of a modelled drive, ns, by kind of request, with their stages.
+fn drive_parts(times: [f64; 3], stages: Option<&StageTimes>) -> Vec<(Part, u64)> {
+    let rows = [Part::DriveReads, Part::DriveWrites, Part::DriveFlushes];
+    let staged = [
+        (Part::DriveLimit, Stage::Throttle),
+        (Part::DriveQueue, Stage::Queue),
+        (Part::Hop, Stage::Hop),
+    ];
+    let mut sums = staged.map(|_| 0.0);
+    let mut parts = Vec::new();
+    for (row, (part, time)) in rows.into_iter().zip(times).enumerate() {
+        let mut own = time;
+        for (sum, (_, stage)) in sums.iter_mut().zip(staged) {
+            let share = stages.map_or(0.0, |stages| {
+                stages.0[row][stage as usize] as f64 / stages.total(row).max(1) as f64
+            });
+            *sum += time * share;
+            own -= time * share;
+        }
+        parts.push((part, own.max(0.0) as u64));
+    }
+    parts.extend(staged.iter().zip(sums).map(|((part, _), sum)| (*part, sum as u64)));
+    parts
+}
+
+/// A predicted operation: the host's path, the drive's stages, and waiting for the client's thread.
+fn predicted(group: &Group<'_>, (whole, ops): (Nanos, Ops)) -> Option<TimeParts> {
+    let stack = group.run.header.stacks.iter().find(|one| one.name == group.first.stack)?;
+    let path = stack.host_times.iter().try_fold(0u64, |sum, one| sum.checked_add(one.get()))?;
+    let result = &group.first.result;
+    let Some(stages) = StageTimes::of_totals(&result.totals) else {
+        // Older runs.
+        let known = clients(group) == 1 && !group.is_open_loop() && path > 0;
+        let drive = whole.get().checked_sub(path).filter(|_| known)?;
+        let layered = LAYERS.iter().any(|word| stack.device.contains(word));
+        let part = if layered { Part::DriveAndLayers } else { Part::Drive };
+        return TimeParts::of(whole, vec![(Part::HostPath, path), (part, drive)]);
+    };
+    let Ops::Only(class) = ops else { return None };
+    let row = match class {
+        OpClass::Read => 0,
+        OpClass::Write => 1,
+        _ => return None,
+    };
+    let done: u64 =
+        result.recording.intervals.iter().map(|one| one.tallies[class].counts.ops).sum();
+    // Requests of the warm-up are among them.
+    let drive = (stages.total(row) / done.max(1)).min(whole.get());
+    let path = path.min(whole.get() - drive);
+    let mut times = [0.0; 3];
+    times[row] = drive as f64;
+    let mut counted = vec![(Part::HostPath, path)];
+    counted.extend(drive_parts(times, Some(&stages)));
+    let rest = whole.get() - path - drive;
+    counted.push((Part::Backlog, rest));
+    TimeParts::of(whole, counted)
+}
+
+/// Share of the time in which RocksDB held up writes, by its own total; `None` without one.
+#[must_use]
+pub fn stalled_share(trial: &TrialRecord) -> Option<f64> {
+    let whole = trial.result.recording.intervals.last()?.end.as_secs_f64();
+    Some((trial.result.totals.get("stall_time")? / whole.max(1e-9)).min(1.0))
+}
+
+/// Seconds by kind, in the order of `TIME_KINDS`.
+type Seconds = [f64; TIME_KINDS.len()];
 /// Positions of waiting for messages and of sleeping.
 const NETWORK: usize = 4;
 const SLEEP: usize = 8;
@@ -198,33 +335,39 @@ fn with_server(clients: Seconds, server: Seconds) -> Seconds {
     })
 }
 
-/// Mean time breakdown of a simulated operation, from its client threads and the server's; `None` for mixed
-/// workloads of an embedded engine.
-fn simulated(group: &Group<'_>, whole: Nanos) -> Option<TimeParts> {
-    let totals = &group.first.result.totals;
-    let seconds = |names: [&str; 9]| -> Option<Seconds> {
-        let times = names.map(|name| totals.get(name).copied());
-        times.iter().all(Option::is_some).then(|| times.map(Option::unwrap_or_default))
+/// Mean time breakdown of simulated operations, from their client threads and the server's.
+fn spent(group: &Group<'_>, whole: Nanos) -> Option<TimeParts> {
+    let result = &group.first.result;
+    let own = result.client_times()?;
+    let mut times = match is_sql(group.first) {
+        true => with_server(own, result.server_times()?),
+        false => own,
     };
-    let own = seconds(SIMULATED_TIMES)?;
-    let times = match is_sql(group.first) {
-        true => with_server(own, seconds(SIMULATED_SERVER_TIMES)?),
-        false if group.classes().len() == 1 => own,
-        false => return None,
-    };
+    let all = whole.get() as f64;
+    let mut backlog = 0.0;
+    if group.is_open_loop() {
+        // Clients sleep between operations; an operation waits for those before it.
+        times[SLEEP] = 0.0;
+        let service = times.iter().sum::<f64>() * 1e9 / operations(result, 0) as f64;
+        backlog = (all - service).max(0.0);
+    }
     let sum = Some(times.iter().sum::<f64>()).filter(|sum| *sum > 0.0)?;
-    let [cpu, queue, wake_up, lock, _, read, write, flush, _] =
-        times.map(|time| time / sum * whole.get() as f64);
+    let [cpu, queue, wake_up, lock, _, read, write, flush, sleep] =
+        times.map(|time| time / sum * (all - backlog));
+    // A writer that is held up sleeps, or waits for a condition.
+    let held = stalled_share(group.first).map_or(0.0, |share| (share * all).min(sleep + lock));
     let counted = [
         (Part::Cpu, cpu),
         (Part::RunQueue, queue),
         (Part::WakeUps, wake_up),
-        (Part::Locks, lock),
-        (Part::DriveReads, read),
-        (Part::DriveWrites, write),
-        (Part::DriveFlushes, flush),
+        (Part::Locks, lock - (held - sleep).max(0.0)),
+        (Part::Stalls, held),
+        (Part::Backlog, backlog),
     ];
-    TimeParts::of(whole, counted.map(|(part, time)| (part, time as u64)).to_vec())
+    let mut counted = counted.map(|(part, time)| (part, time as u64)).to_vec();
+    let stages = StageTimes::of_totals(&result.totals);
+    counted.extend(drive_parts([read, write, flush], stages.as_ref()));
+    TimeParts::of(whole, counted)
 }
 
 /// Operations from interval `from` on, at least 1.
@@ -282,10 +425,9 @@ fn delivered(served: &Served, done: u64) -> [(Part, u64); 3] {
 
 /// Step times that RocksDB reports for its sampled operations, in seconds.
 const READ_STEPS: [(&str, Part); 1] = [("get_block_read_time", Part::BlockReads)];
-const WRITE_STEPS: [(&str, Part); 4] = [
+const WRITE_STEPS: [(&str, Part); 3] = [
     ("put_log_time", Part::Log),
     ("put_memtable_time", Part::Memtable),
-    ("put_stall_time", Part::Stalls),
     ("put_wait_time", Part::OtherWriters),
 ];
 
@@ -301,10 +443,18 @@ fn rocksdb_steps(group: &Group<'_>, (whole, ops): (Nanos, Ops)) -> Option<TimePa
         _ => return None,
     };
     let totals = &group.first.result.totals;
-    // Shares of the sample are applied to all operations.
-    let scale = whole.get() as f64 / totals.get(timed).filter(|time| **time > 0.0)?;
+    // Stalls are few and long, so the sample contains too many of them or none: their time is RocksDB's
+    // total, and only the rest has the sample's shares.
+    let stalled = match ops {
+        Ops::Only(OpClass::Write) => stalled_share(group.first).unwrap_or(0.0) * whole.get() as f64,
+        _ => 0.0,
+    };
+    let held = totals.get("put_stall_time").filter(|_| ops == Ops::Only(OpClass::Write));
+    let timed = totals.get(timed)? - held.copied().unwrap_or(0.0);
+    let scale = (whole.get() as f64 - stalled) / Some(timed).filter(|time| *time > 0.0)?;
     let part = |(name, part): &(&str, Part)| Some((*part, (totals.get(*name)? * scale) as u64));
     let mut counted = steps.iter().map(part).collect::<Option<Vec<(Part, u64)>>>()?;
+    counted.push((Part::Stalls, stalled as u64));
     // Without writers, only lookups read from the drive.
     if group.classes() == [Ops::Only(OpClass::Read)]
         && let Some([(_, reads), ..]) = of_drive(&group.first.result)
@@ -345,6 +495,7 @@ fn statements(group: &Group<'_>, whole: Nanos) -> Option<TimeParts> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stats::TimedBy;
 
     /// A live drive counts from the end of the first interval on. Dividing by all operations would make its
     /// share too small, by half in a trial of two intervals.
@@ -401,10 +552,10 @@ mod tests {
                      [[experiment]]\nname = \"e\"\n[experiment.job]\nengine = \"lmdb\"\nworkload = \
                      \"read_random\"\nclients = 4\nrecords = 1000\nvalue_size = \"100B\"\n";
         let mut run = crate::test_run::run_of(study, Nanos(100_000));
-        let spent = [("simulated_cpu", 0.2), ("simulated_read", 0.5), ("simulated_lock", 0.1)];
+        let spent = [("cpu", 0.2), ("read", 0.5), ("lock", 0.1)];
         let of = |name: &str| spent.iter().find(|one| one.0 == name).map_or(0.0, |one| one.1);
         run.trials[0].result.totals =
-            SIMULATED_TIMES.iter().map(|name| ((*name).to_owned(), of(name) * 4.0)).collect();
+            TIME_KINDS.map(|kind| (TimedBy::Simulation.name(kind, false), of(kind) * 4.0)).into();
         let group = crate::groups(&run).remove(0);
         let parts = time_parts(&group, group.classes()[0]).expect("parts");
         let share = |part| {
@@ -414,7 +565,50 @@ mod tests {
         assert!((share(Part::Cpu) - 0.25).abs() < 1e-3, "{parts:?}");
         assert!((share(Part::Locks) - 0.125).abs() < 1e-3, "{parts:?}");
         let (main, half) = parts.main_part().expect("the drive");
-        assert!(main == Part::Drive && (half - 0.625).abs() < 1e-3, "{parts:?}");
+        assert!(main == Part::DriveReads && (half - 0.625).abs() < 1e-3, "{parts:?}");
+    }
+
+    /// Time in a drive's queue would look like slow flash, and a fabric like a slow drive.
+    #[test]
+    fn times_of_a_drive_are_split_by_its_stages() {
+        let mut stages = StageTimes::default();
+        stages.0[0][Stage::Queue as usize] = 30;
+        stages.0[0][Stage::Media as usize] = 10;
+        stages.0[1][Stage::Hop as usize] = 1;
+        stages.0[1][Stage::Transfer as usize] = 3;
+        let parts = drive_parts([400.0, 40.0, 7.0], Some(&stages));
+        let of = |part| parts.iter().find(|(own, _)| *own == part).unwrap().1;
+        assert_eq!([Part::DriveReads, Part::DriveWrites, Part::DriveFlushes].map(of), [100, 30, 7]);
+        assert_eq!([Part::DriveQueue, Part::Hop, Part::DriveLimit].map(of), [300, 10, 0]);
+    }
+
+    /// Stalls are few and long: a sample of one write in 127 contains none of them, or far too many.
+    #[test]
+    fn stalled_time_is_what_rocksdb_counted_and_not_the_samples() {
+        let study = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
+                     [[experiment]]\nname = \"e\"\n[experiment.kv]\nengine = \"rocksdb\"\nworkload = \
+                     \"overwrite\"\nrecords = 1000\nvalue_size = \"100B\"\n";
+        let mut run = crate::test_run::run_of(study, Nanos(100_000));
+        let whole = run.trials[0].result.recording.intervals.last().unwrap().end.as_secs_f64();
+        for in_sample in [0.0, 5e-3] {
+            let totals = [
+                ("put_time", 2e-4 + in_sample),
+                ("put_log_time", 1e-4),
+                ("put_memtable_time", 4e-5),
+                ("put_stall_time", in_sample),
+                ("put_wait_time", 0.0),
+                ("stall_time", whole / 4.0),
+            ];
+            run.trials[0].result.totals =
+                totals.map(|(name, value)| (name.to_owned(), value)).into();
+            let group = crate::groups(&run).remove(0);
+            let ops = Ops::Only(OpClass::Write);
+            let Some(parts) = rocksdb_steps(&group, (Nanos(100_000), ops)) else {
+                panic!("no parts")
+            };
+            assert!((parts.share(Part::Stalls) - 0.25).abs() < 1e-3, "{parts:?}");
+            assert!((parts.share(Part::Log) - 0.375).abs() < 1e-3, "{parts:?}");
+        }
     }
 
     /// A client that waits for its server must be told what the server waits for.

@@ -80,10 +80,7 @@ fn stack(text: &mut String, operations: Operations, target: &str, job: &JobArgum
     text.push_str("[[stack]]\nname = \"target\"\n");
     if target.starts_with("model:") {
         let _ = writeln!(text, "device = {}", quoted(target));
-        // Ad-hoc database jobs run on an attached drive.
-        if database {
-            let _ = writeln!(text, "attach = true\nfile_system = \"ext4\"\nsize = \"4GiB\"");
-        } else if job.size.is_some() {
+        if !database && job.size.is_some() {
             let _ = writeln!(text, "size = {}", quoted(&size));
         }
     } else if target.starts_with("/dev/") {

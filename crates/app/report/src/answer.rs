@@ -7,11 +7,13 @@ use archive::{Run, TrialOutcome, TrialRecord};
 use study::Finding as Question;
 
 use crate::comparison::{across, decision_finding};
+use crate::decision_view::bottleneck_words;
 use crate::finding::Finding;
 use crate::what_if::without_variants;
+use crate::words::storage_words;
 use crate::{block_findings as blocks, database_findings as databases};
 use analysis::act_tests;
-use analysis::decision::{Decision, decisions};
+use analysis::decision::{Choice, Decision, decisions};
 use analysis::doubts::{Warning, doubts};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +37,23 @@ pub fn headline(run: &Run) -> (String, Vec<String>) {
     let answer = answer(&own, &decisions(&own));
     (answer.headline, answer.doubts.iter().map(Warning::sentence).collect())
 }
+
+/// What limits each storage of the first decision, for a terminal; empty without a cause.
+#[must_use]
+pub fn bottlenecks(run: &Run) -> Vec<String> {
+    let own = without_variants(run);
+    let all = decisions(&own);
+    let choices = all.first().map(|decision| decision.choices.as_slice()).unwrap_or_default();
+    let line = |choice: &Choice<'_>| {
+        let words = bottleneck_words(choice);
+        let storage = storage_words(choice.group.stack_title());
+        (!words.is_empty()).then(|| format!("{storage}: {words}"))
+    };
+    choices.iter().take(BOTTLENECKS_TOLD).filter_map(line).collect()
+}
+
+/// Storages whose bottleneck is printed on a terminal.
+const BOTTLENECKS_TOLD: usize = 4;
 
 /// Writes the answer for one run.
 pub(crate) fn answer(run: &Run, decisions: &[Decision<'_>]) -> Answer {

@@ -13,7 +13,7 @@ use units::{Nanos, human_count};
 use workload::OpClass;
 
 use crate::chart::short;
-use crate::decision_view::times_number;
+use crate::decision_view::{limited_words, times_number};
 use crate::finding::{Finding, Order, Side};
 use crate::words::{engine_title, experiment_title, point_words, storage_words};
 
@@ -247,17 +247,10 @@ fn second_line(decision: &Decision<'_>) -> String {
         parts.push(format!("Not reliable: {}.", unreliable.join(", ")));
     }
     let here = place(decision.here());
-    parts.extend(match decision.here().limited {
-        LimitedBy::Part(part, share) | LimitedBy::Nothing(part, share) => Some(format!(
-            "Largest share of time on {here}: {} ({:.0} %).",
-            part.words(),
-            share * 100.0
-        )),
-        LimitedBy::Processors(busy) => {
-            Some(format!("CPU-bound on {here}: the host's CPUs are {:.0} % busy.", busy * 100.0))
-        }
-        LimitedBy::Thread(_) | LimitedBy::Unknown => None,
-    });
+    let limited = decision.here().limited;
+    if limited != LimitedBy::Unknown {
+        parts.push(format!("Bottleneck on {here}: {}.", limited_words(limited)));
+    }
     parts.join(" ")
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use analysis::decision::counted_of;
 use analysis::doubts::{WarningKind, doubts_of, spoils};
 use analysis::scaling::{AxisKind, ScalingLine, panels};
+use analysis::time_parts::stalled_share;
 use analysis::{Group, Ops, cliffs, groups, sql};
 use archive::{Run, StackRecord, TrialRecord};
 use stats::estimate::ratio;
@@ -40,11 +41,11 @@ fn scaled(run: &Run, stack: &str) -> String {
 
 /// Write stalls of each engine and their causes, longest first.
 pub(crate) fn stalls(run: &Run) -> Vec<Finding> {
-    let stalled = |group: &Group<'_>| group.first.result.totals.get("stall_time").copied();
+    let stalled = |group: &Group<'_>| stalled_share(group.first);
     let of = |group: &Group<'_>| {
         let trial = group.first;
         let whole = trial.result.recording.intervals.last()?.end.as_secs_f64();
-        let share = stalled(group)? / whole.max(1e-9);
+        let share = stalled(group)?;
         let (engine, causes) = (engine_title(group), causes(trial));
         let counters = match (share > 0.0, causes.is_empty()) {
             (true, true) => Some(format!("No {engine} counter shows why.")),

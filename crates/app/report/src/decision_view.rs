@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use analysis::decision::{Choice, Decision, DecisionMetric, LimitedBy, Reliability};
+use analysis::gain::{Change, Gain};
 use analysis::objective::{ObjectiveResult, Outcome, asked_of};
 use archive::{Run, TrialOutcome, TrialRecord};
 use serde::Serialize;
@@ -200,7 +201,7 @@ fn row(one: &Choice<'_>, counted: DecisionMetric, hues: &Hues, alone: bool) -> C
             || "too few samples".into(),
             |p99| format!("{}{}", least(&p99), Nanos(p99.value as u64)),
         ),
-        limited: limited_words(one.limited),
+        limited: bottleneck_words(one),
         worth: worth_words(one),
         doubted: false,
         unlike: matches!(one.standing, Reliability::Unreliable(_)),
@@ -227,17 +228,46 @@ pub(crate) fn times_number(ratio: f64) -> String {
     }
 }
 
-fn limited_words(limited: LimitedBy) -> String {
+/// What limited a result; empty if nobody counted it.
+pub(crate) fn limited_words(limited: LimitedBy) -> String {
     match limited {
         LimitedBy::Processors(busy) => format!("CPU ({:.0} % busy)", busy * 100.0),
         LimitedBy::Thread(busy) => format!("the submitting thread ({:.0} % busy)", busy * 100.0),
+        LimitedBy::VolumeOperations(operations, waits) => {
+            let operations = human_count(operations as f64);
+            format!("the volume's {operations} IOPS ({:.0} % of the time)", waits * 100.0)
+        }
+        LimitedBy::VolumeBytes(bytes, waits) => {
+            format!("the volume's {}/s ({:.0} % of the time)", Bytes(bytes), waits * 100.0)
+        }
         LimitedBy::Part(part, share) => {
             format!("{} ({:.0} % of the time)", part.words(), share * 100.0)
+        }
+        LimitedBy::OneAtATime(part, share) => {
+            format!("one client at a time: {} ({:.0} % of its time)", part.words(), share * 100.0)
         }
         LimitedBy::Nothing(part, share) => {
             format!("mostly {} ({:.0} % of the time)", part.words(), share * 100.0)
         }
         LimitedBy::Unknown => "".into(),
+    }
+}
+
+/// What limited a result, and what would help.
+pub(crate) fn bottleneck_words(one: &Choice<'_>) -> String {
+    [limited_words(one.limited), gain_words(one.gain)].concat()
+}
+
+/// `; an infinitely fast drive: 1.2 to 3.5 x`, or nothing.
+fn gain_words(gain: Option<Gain>) -> String {
+    let Some(Gain { change, low, high }) = gain else { return String::new() };
+    let change = match change {
+        Change::FreeDrive => "an infinitely fast drive",
+        Change::TwiceTheCores => "twice the cores",
+    };
+    match (times_number(low), times(high)) {
+        (low, high) if high.starts_with(&format!("{low} ")) => format!("; {change}: {high}"),
+        (low, high) => format!("; {change}: {low} to {high}"),
     }
 }
 

@@ -31,7 +31,7 @@ mod trust_view;
 mod what_if;
 mod words;
 
-pub use answer::headline;
+pub use answer::{bottlenecks, headline};
 pub use columns::{columns_csv, columns_json, columns_parquet};
 pub use compare_view::{CompareRow, CompareView, compare_view};
 pub use library::{Listed, follow_page, library_page, trend_page};

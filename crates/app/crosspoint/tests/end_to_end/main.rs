@@ -3,6 +3,7 @@
 mod attach;
 mod attack;
 mod bad_input;
+mod bottlenecks;
 mod calibration;
 mod compare;
 mod database_faults;

@@ -1,0 +1,113 @@
+//! How much faster a job could be without its bottleneck, from the parts of an operation's time.
+//!
+//! In a closed loop of N clients an operation takes at least its remaining parts; at most, it also waits for
+//! the CPU time of all others: the bounds of balanced closed queueing networks (Zahorjan, Sevcik, Eager and
+//! Galler, CACM 25(2), 1982). CPUs cannot do more than all of their time. Waits for other clients shrink as
+//! the operations of these do. A simulation (`what_if`) is exact where it can run.
+
+use crate::groups::Group;
+use crate::time_parts::{Part, TimeParts};
+
+/// What is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// The drive takes no time.
+    FreeDrive,
+    /// Twice the cores.
+    TwiceTheCores,
+}
+
+/// Range of the rate after a change, relative to the present one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Gain {
+    /// The change.
+    pub change: Change,
+    /// Lower bound, at least 1.
+    pub low: f64,
+    /// Upper bound.
+    pub high: f64,
+}
+
+/// The gain of a faster drive if that is the bottleneck, else of more cores; `None` if neither is, or the
+/// number of cores is not known.
+#[must_use]
+pub fn gain(group: &Group<'_>, parts: &TimeParts, main: Part) -> Option<Gain> {
+    let change = match main {
+        _ if group.is_open_loop() => return None,
+        part if part.is_drive() => Change::FreeDrive,
+        Part::Cpu | Part::RunQueue | Part::WakeUps => Change::TwiceTheCores,
+        _ => return None,
+    };
+    let mut stacks = group.run.header.stacks.iter();
+    let stack = stacks.find(|one| one.name == group.first.stack)?;
+    // 0: those of this host.
+    let simulated = stack.host_cores.filter(|_| group.first.result.is_simulated());
+    let cores = match simulated.map_or(0, |(cores, _)| cores) {
+        0 => count(&group.run.header.provenance.cpus)?,
+        cores => cores,
+    };
+    let clients = group.first.point.get("clients").and_then(|text| text.parse().ok());
+    Some(bounds(parts, change, (clients.unwrap_or(1), cores)))
+}
+
+/// Number of CPUs in a list like `0-3,8`.
+fn count(list: &str) -> Option<u32> {
+    let range = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        (last.parse::<u32>().ok()? + 1).checked_sub(first.parse().ok()?)
+    };
+    list.split(',').map(range).sum()
+}
+
+fn bounds(parts: &TimeParts, change: Change, (clients, cores): (u64, u32)) -> Gain {
+    let own = (1.0 - parts.share_of_others()).max(f64::MIN_POSITIVE);
+    let cpu = parts.share(Part::Cpu) + parts.share(Part::WakeUps);
+    let (removed, cores) = match change {
+        Change::FreeDrive => (parts.drive_share().unwrap_or(0.0), f64::from(cores)),
+        Change::TwiceTheCores => (parts.share(Part::RunQueue), 2.0 * f64::from(cores)),
+    };
+    let left = ((own - removed) / own).max(0.001);
+    // The CPUs' share of all clients' operations.
+    let busy = clients as f64 * cpu / cores;
+    let high = (1.0 / left).min(1.0 / busy.max(f64::MIN_POSITIVE)).max(1.0);
+    let others = (clients as f64 * own - 1.0).max(0.0) * cpu / own / cores;
+    let low = match change {
+        Change::FreeDrive => 1.0 / (left + others),
+        Change::TwiceTheCores => 1.0,
+    };
+    Gain { change, low: low.clamp(1.0, high), high }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Nanos;
+
+    fn of(times: &[(Part, u64)], change: Change, loads: (u64, u32)) -> (f64, f64) {
+        let parts: Vec<_> = times.iter().map(|(part, time)| (*part, Nanos(*time))).collect();
+        let whole = parts.iter().fold(Nanos::ZERO, |sum, (_, time)| sum + *time);
+        let Gain { low, high, .. } = bounds(&TimeParts { whole, parts }, change, loads);
+        ((low * 100.0).round() / 100.0, (high * 100.0).round() / 100.0)
+    }
+
+    /// A buyer who expects 10x and gets 2x bought the wrong part.
+    #[test]
+    fn a_free_drive_gives_no_more_than_the_processors_can_do() {
+        let half = [(Part::Cpu, 50), (Part::DriveReads, 50)];
+        assert_eq!(of(&half, Change::FreeDrive, (1, 2)), (2.0, 2.0), "one client waits for nobody");
+        // Three clients of two cores: 75 % busy, so 1.33 at most.
+        assert_eq!(of(&half, Change::FreeDrive, (3, 2)), (1.0, 1.33));
+        let tenth = [(Part::Cpu, 10), (Part::DriveReads, 90)];
+        assert_eq!(of(&tenth, Change::FreeDrive, (4, 2)), (4.0, 5.0));
+        // Behind a lock, one of ten clients works at a time.
+        let locked = [(Part::Cpu, 2), (Part::DriveFlushes, 8), (Part::Locks, 90)];
+        assert_eq!(of(&locked, Change::FreeDrive, (10, 2)), (5.0, 5.0));
+    }
+
+    #[test]
+    fn more_cores_remove_waiting_for_one() {
+        let queued = [(Part::Cpu, 50), (Part::RunQueue, 50)];
+        assert_eq!(of(&queued, Change::TwiceTheCores, (4, 2)), (1.0, 2.0));
+        assert_eq!(of(&[(Part::Cpu, 100)], Change::TwiceTheCores, (1, 2)), (1.0, 1.0));
+    }
+}
