@@ -16,7 +16,7 @@ use validate::PredictionError;
 use workload::OpClass;
 
 use crate::doubts::{WarningKind, doubts_of};
-use crate::gain::{Gain, gain};
+use crate::gain::{Gain, gains};
 use crate::groups::{Group, Ops, groups, in_flight, is_sql};
 use crate::time_parts::{Part, TimeParts, mixed_parts, time_parts};
 
@@ -123,8 +123,8 @@ pub struct Choice<'a> {
     pub p99: Option<Estimate>,
     /// What limited it.
     pub limited: LimitedBy,
-    /// How much faster it could be without that.
-    pub gain: Option<Gain>,
+    /// How much faster it could be.
+    pub gains: Vec<Gain>,
     /// Its reliability.
     pub standing: Reliability,
     /// Warnings in any of its repetitions.
@@ -161,13 +161,13 @@ impl<'a> Decision<'a> {
             };
             let ratio = (place != reference && base.value > 0.0).then(|| over(&value));
             let p99 = group.percentile(counted.ops(), 99.0).ok();
-            let ((limited, gain), standing) =
+            let ((limited, gains), standing) =
                 (limited_by(&group, counted), standing(&group, counted));
             let mut doubts: Vec<WarningKind> =
                 group.trials.iter().flat_map(|trial| doubts_of(trial)).collect();
             doubts.sort_unstable();
             doubts.dedup();
-            Choice { group, value, ratio, p99, limited, gain, standing, doubts }
+            Choice { group, value, ratio, p99, limited, gains, standing, doubts }
         };
         let choices: Vec<Choice<'a>> = groups.into_iter().enumerate().map(choice).collect();
         Some(Self { counted, choices, reference })
@@ -331,8 +331,8 @@ const HALF: f64 = 0.5;
 /// Minimum share of waiting for a volume's limit.
 const TOLD: f64 = 0.2;
 
-/// What limited a group, and what its removal would gain.
-fn limited_by(group: &Group<'_>, counted: DecisionMetric) -> (LimitedBy, Option<Gain>) {
+/// What limited a group, and what would help.
+fn limited_by(group: &Group<'_>, counted: DecisionMetric) -> (LimitedBy, Vec<Gain>) {
     let limits = || group.trials.iter().flat_map(|trial| &trial.result.limits);
     let of_host = limits().find_map(|limit| match limit {
         Limit::Processors { busy, .. } => Some(LimitedBy::Processors(*busy)),
@@ -353,8 +353,8 @@ fn limited_by(group: &Group<'_>, counted: DecisionMetric) -> (LimitedBy, Option<
         }
         LimitedBy::Thread(_) | LimitedBy::Unknown => None,
     };
-    let gain = parts.as_ref().zip(main).and_then(|(parts, main)| gain(group, parts, main));
-    (limited, gain)
+    let gains = parts.as_ref().zip(main).and_then(|(parts, main)| gains(group, parts, main));
+    (limited, gains.unwrap_or_default())
 }
 
 /// The limit that follows from the parts of an operation.

@@ -357,6 +357,10 @@ fn total_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     for metric in OP_TIMES {
         add(metric, "us", &|trial| Some(trial.result.totals.get(metric)? * 1e6));
     }
+    add("observe_overhead", "%", &|trial| {
+        let clients: f64 = trial.result.client_times()?.iter().sum();
+        Some(trial.result.totals.get(stats::OBSERVING_COST)? / clients.max(1e-9) * 100.0)
+    });
     add("stall_share", "%", &|trial| Some(stalled_share(trial)? * 100.0));
     add("write_amplification", "x", &|trial| {
         let written = |i: &stats::Interval| i.tallies[OpClass::Write].counts.bytes;

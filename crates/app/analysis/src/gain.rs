@@ -28,16 +28,21 @@ pub struct Gain {
     pub high: f64,
 }
 
-/// The gain of a faster drive if that is the bottleneck, else of more cores; `None` if neither is, or the
-/// number of cores is not known.
+/// The gain of a faster drive, and that of more cores if CPU time is the bottleneck and they gain anything;
+/// `None` for open loops and block jobs, or if the number of cores is not known.
 #[must_use]
-pub fn gain(group: &Group<'_>, parts: &TimeParts, main: Part) -> Option<Gain> {
-    let change = match main {
-        _ if group.is_open_loop() => return None,
-        part if part.is_drive() => Change::FreeDrive,
-        Part::Cpu | Part::RunQueue | Part::WakeUps => Change::TwiceTheCores,
-        _ => return None,
-    };
+pub fn gains(group: &Group<'_>, parts: &TimeParts, main: Part) -> Option<Vec<Gain>> {
+    let mut changes = Vec::new();
+    if parts.drive_share().is_some() {
+        changes.push(Change::FreeDrive);
+    }
+    if matches!(main, Part::Cpu | Part::RunQueue | Part::WakeUps) {
+        changes.push(Change::TwiceTheCores);
+    }
+    // A block job is the drive's own.
+    if group.is_open_loop() || group.first.engine == "block" {
+        return None;
+    }
     let mut stacks = group.run.header.stacks.iter();
     let stack = stacks.find(|one| one.name == group.first.stack)?;
     // 0: those of this host.
@@ -47,8 +52,14 @@ pub fn gain(group: &Group<'_>, parts: &TimeParts, main: Part) -> Option<Gain> {
         cores => cores,
     };
     let clients = group.first.point.get("clients").and_then(|text| text.parse().ok());
-    Some(bounds(parts, change, (clients.unwrap_or(1), cores)))
+    let loads = (clients.unwrap_or(1), cores);
+    let of = |change| bounds(parts, change, loads);
+    let all = changes.into_iter().map(of);
+    Some(all.filter(|one| one.change == Change::FreeDrive || one.high >= GAIN_MIN).collect())
 }
+
+/// Smallest gain of more cores that is reported.
+const GAIN_MIN: f64 = 1.05;
 
 /// Number of CPUs in a list like `0-3,8`.
 fn count(list: &str) -> Option<u32> {

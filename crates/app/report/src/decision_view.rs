@@ -255,17 +255,17 @@ pub(crate) fn limited_words(limited: LimitedBy) -> String {
 
 /// What limited a result, and what would help.
 pub(crate) fn bottleneck_words(one: &Choice<'_>) -> String {
-    [limited_words(one.limited), gain_words(one.gain)].concat()
+    let gains = one.gains.iter().map(gain_words).collect::<String>();
+    limited_words(one.limited) + &gains
 }
 
-/// `; an infinitely fast drive: 1.2 to 3.5 x`, or nothing.
-fn gain_words(gain: Option<Gain>) -> String {
-    let Some(Gain { change, low, high }) = gain else { return String::new() };
+/// `; an infinitely fast drive: 1.2 to 3.5 x`.
+fn gain_words(Gain { change, low, high }: &Gain) -> String {
     let change = match change {
         Change::FreeDrive => "an infinitely fast drive",
         Change::TwiceTheCores => "twice the cores",
     };
-    match (times_number(low), times(high)) {
+    match (times_number(*low), times(*high)) {
         (low, high) if high.starts_with(&format!("{low} ")) => format!("; {change}: {high}"),
         (low, high) => format!("; {change}: {low} to {high}"),
     }

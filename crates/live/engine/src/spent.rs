@@ -4,7 +4,7 @@
 //! waits, and the kernel CPU time and run-queue delay.
 
 use observe::waits::{WaitReader, WaitTimes};
-use stats::{TIME_KINDS, TimedBy};
+use stats::{OBSERVING_COST, TIME_KINDS, TimedBy};
 
 /// Times by kind, ns.
 type Times = [u64; TIME_KINDS.len()];
@@ -23,6 +23,8 @@ pub(crate) enum Reading {
 pub(crate) struct Spent {
     by: Option<TimedBy>,
     times: [Option<Times>; 2],
+    /// Time that observing took, ns.
+    cost: f64,
 }
 
 impl Reading {
@@ -47,11 +49,18 @@ impl Reading {
                     let (now, before) = now[of].zip(before[of])?;
                     Some(std::array::from_fn(|kind| now[kind].saturating_sub(before[kind])))
                 }),
+                cost: 0.0,
             },
-            (Self::Observed(now), Self::Observed(before)) => Spent {
-                by: Some(TimedBy::Observation),
-                times: std::array::from_fn(|of| Some(now[of]?.since(&before[of]?).times)),
-            },
+            (Self::Observed(now), Self::Observed(before)) => {
+                let spent: [_; 2] = std::array::from_fn(|of| Some(now[of]?.since(&before[of]?)));
+                let calls: u64 = spent.iter().flatten().map(|one| one.calls).sum();
+                let cost = WaitReader::of_this_process().map_or(0.0, WaitReader::cost);
+                Spent {
+                    by: Some(TimedBy::Observation),
+                    times: spent.map(|one| one.map(|one| one.times)),
+                    cost: calls as f64 * cost,
+                }
+            }
             _ => Spent::default(),
         }
     }
@@ -70,6 +79,8 @@ impl Spent {
                 times.map(move |(kind, time)| (by.name(kind, server), time as f64 / 1e9))
             })
         };
-        self.by.into_iter().flat_map(named)
+        let cost = (self.by == Some(TimedBy::Observation))
+            .then(|| (OBSERVING_COST.to_owned(), self.cost / 1e9));
+        self.by.into_iter().flat_map(named).chain(cost)
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
+use observe::waits::WaitReader;
 use observe::{Clock, Control, Counter, sample};
 use stats::{CounterSample, DueShares, Recording, Timeline, TrialResult};
 use units::Nanos;
@@ -204,6 +205,8 @@ where
         foreground: AtomicU32::new(count(|one| !one.background)),
     };
     Clock::prepare();
+    // Maps the counters before the clients start.
+    let _ = WaitReader::of_this_process();
     control.expect(count(|one| one.recorded));
     let (left, counters) = threads(&trial, ready, watch, clients);
     let mut result = TrialResult { counters, ..TrialResult::default() };

@@ -88,6 +88,9 @@ impl TrialResult {
 pub const TIME_KINDS: [&str; 9] =
     ["cpu", "run_queue", "wake_up", "lock", "network", "read", "write", "flush", "sleep"];
 
+/// Total of a trial: seconds that timing the waits took.
+pub const OBSERVING_COST: &str = "observed_cost";
+
 /// Who timed the threads of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimedBy {
