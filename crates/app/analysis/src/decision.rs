@@ -80,6 +80,8 @@ pub enum LimitedBy {
     VolumeBytes(u64, f64),
     /// The host's CPUs, with their busy share.
     Processors(f64),
+    /// Other processes, with their share of the host's CPUs.
+    OtherProcesses(f64),
     /// The submitting thread, with its busy share.
     Thread(f64),
     /// A stage of an operation's time, with its share of at least half.
@@ -332,9 +334,13 @@ const HALF: f64 = 0.5;
 const TOLD: f64 = 0.2;
 
 /// What limited a group, and what would help.
-fn limited_by(group: &Group<'_>, counted: DecisionMetric) -> (LimitedBy, Vec<Gain>) {
+#[must_use]
+pub fn limited_by(group: &Group<'_>, counted: DecisionMetric) -> (LimitedBy, Vec<Gain>) {
     let limits = || group.trials.iter().flat_map(|trial| &trial.result.limits);
     let of_host = limits().find_map(|limit| match limit {
+        Limit::Processors { busy, others } if *others > busy / 2.0 => {
+            Some(LimitedBy::OtherProcesses(*others))
+        }
         Limit::Processors { busy, .. } => Some(LimitedBy::Processors(*busy)),
         Limit::Thread { busy } => Some(LimitedBy::Thread(*busy)),
         Limit::Others { .. } => None,
@@ -347,7 +353,7 @@ fn limited_by(group: &Group<'_>, counted: DecisionMetric) -> (LimitedBy, Vec<Gai
     let limited = of_volume.or(of_host).or(of_parts.flatten()).unwrap_or(LimitedBy::Unknown);
     let main = match limited {
         LimitedBy::VolumeOperations(..) | LimitedBy::VolumeBytes(..) => Some(Part::DriveLimit),
-        LimitedBy::Processors(_) => Some(Part::Cpu),
+        LimitedBy::Processors(_) | LimitedBy::OtherProcesses(_) => Some(Part::Cpu),
         LimitedBy::Part(part, _) | LimitedBy::OneAtATime(part, _) | LimitedBy::Nothing(part, _) => {
             Some(part)
         }

@@ -13,8 +13,10 @@ use stats::estimate::Estimate;
 use workload::OpClass;
 
 use crate::act::{ActTest, act_tests};
+use crate::decision::{counted_of, limited_by};
 use crate::doubts::failures;
 use crate::figure::Figure;
+use crate::gain::Change;
 use crate::groups::{Group, Ops, Times, groups, typed};
 use crate::knee::{DEPTH, OFFERED, THREADS, curves};
 use crate::published::published_figures;
@@ -85,6 +87,15 @@ fn group_figures(group: &Group<'_>) -> Vec<Figure> {
             for (part, _) in &parts.parts {
                 add(part.metric(), "%", 100.0, Some(Estimate::of(parts.share(*part), 1)));
             }
+        }
+    }
+    let rate = counted_of(group).map(|(_, counted)| counted);
+    let gains = rate.map(|counted| limited_by(group, counted).1).unwrap_or_default();
+    for gain in gains.iter().filter(|gain| gain.change == Change::FreeDrive) {
+        let ends = [("free_drive_gain_least", gain.low), ("free_drive_gain_most", gain.high)];
+        for (metric, value) in ends {
+            let value = Estimate::of(value, 1);
+            out.push(figure(group, Ops::All.word(), metric, "x", 1.0, value));
         }
     }
     open_loop_figures(group, &mut out);

@@ -22,6 +22,7 @@ pub mod knee;
 pub mod laws;
 pub mod objective;
 pub mod overall;
+mod part;
 pub mod published;
 mod repetitions;
 pub mod sameness;

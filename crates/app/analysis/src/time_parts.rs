@@ -17,137 +17,7 @@ use units::Nanos;
 use workload::OpClass;
 
 use crate::groups::{Group, Ops, in_flight, is_sql};
-
-/// A part of an operation's time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    /// Processor time of the process, in user and kernel mode.
-    Cpu,
-    /// Ready, but without a CPU.
-    RunQueue,
-    /// Waiting for a lock or a condition.
-    Locks,
-    /// From the event that ends a wait until the thread runs on an idle CPU.
-    WakeUps,
-    /// Host I/O path of a prediction: submission, interrupt, wake-up.
-    HostPath,
-    /// Due, or ready to be submitted or reaped, while the client is busy with other operations.
-    Backlog,
-    /// A network fabric or a hypervisor in front of the drive.
-    Hop,
-    /// Waiting in the drive for other requests.
-    DriveQueue,
-    /// Waiting for the operations or bytes per second of a cloud volume.
-    DriveLimit,
-    /// The drive's reads.
-    DriveReads,
-    /// Its writes.
-    DriveWrites,
-    /// Its flushes.
-    DriveFlushes,
-    /// Time in the drive.
-    Drive,
-    /// A drive with the layers above it: guest, fabric, cache, array.
-    DriveAndLayers,
-    /// Statements that read.
-    Selects,
-    /// Statements that change rows.
-    Changes,
-    /// The commit.
-    Commit,
-    /// RocksDB: reads of blocks missing from its block cache, from the drive or the page cache.
-    BlockReads,
-    /// Block reads without the drive's time.
-    BlockReadsBesides,
-    /// RocksDB: writing the WAL, including the flush if durability requires it.
-    Log,
-    /// It writes its memtable.
-    Memtable,
-    /// It holds writers up until flushes and compactions have caught up.
-    Stalls,
-    /// RocksDB: waiting for the group leader that writes and flushes the WAL.
-    OtherWriters,
-    /// Remainder that was not counted.
-    Rest,
-}
-
-impl Part {
-    /// Label.
-    #[must_use]
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Cpu => "CPU",
-            Self::RunQueue => "waiting for a CPU",
-            Self::Locks => "lock and condition waits",
-            Self::WakeUps => "waking up (interrupts, messages, locks)",
-            Self::HostPath => "host I/O path",
-            Self::Backlog => "waiting for the client thread",
-            Self::Hop => "network fabric or hypervisor",
-            Self::DriveQueue => "drive queue",
-            Self::DriveLimit => "the drive's rate limit",
-            Self::DriveReads => "drive reads",
-            Self::DriveWrites => "drive writes",
-            Self::DriveFlushes => "drive flushes",
-            Self::Drive => "drive",
-            Self::DriveAndLayers => "drive plus guest, fabric or cache",
-            Self::Selects => "read statements (incl. drive time)",
-            Self::Changes => "write statements (incl. drive time)",
-            Self::Commit => "commit",
-            Self::BlockReads => "block reads (drive or page cache)",
-            Self::BlockReadsBesides => {
-                "block reads outside the drive (page cache, waiting for CPU)"
-            }
-            Self::Log => "write-ahead log",
-            Self::Memtable => "memtable",
-            Self::Stalls => "write stalls (memtable flushes, compactions)",
-            Self::OtherWriters => "waiting for the group-commit leader",
-            Self::Rest => "engine and kernel (not instrumented)",
-        }
-    }
-
-    /// Name of its share in figures.
-    #[must_use]
-    pub const fn metric(self) -> &'static str {
-        match self {
-            Self::Cpu => "time_share_cpu",
-            Self::RunQueue => "time_share_run_queue",
-            Self::Locks => "time_share_locks",
-            Self::WakeUps => "time_share_wake_ups",
-            Self::HostPath => "time_share_host_path",
-            Self::Backlog => "time_share_client_thread",
-            Self::Hop => "time_share_fabric",
-            Self::DriveQueue => "time_share_drive_queue",
-            Self::DriveLimit => "time_share_rate_limit",
-            Self::DriveReads => "time_share_drive_reads",
-            Self::DriveWrites => "time_share_drive_writes",
-            Self::DriveFlushes => "time_share_drive_flushes",
-            Self::Drive | Self::DriveAndLayers => "time_share_drive",
-            Self::Selects => "time_share_selects",
-            Self::Changes => "time_share_changes",
-            Self::Commit => "time_share_commit",
-            Self::BlockReads | Self::BlockReadsBesides => "time_share_block_reads",
-            Self::Log => "time_share_log",
-            Self::Memtable => "time_share_memtable",
-            Self::Stalls => "time_share_stalls",
-            Self::OtherWriters => "time_share_group_commit",
-            Self::Rest => "time_share_rest",
-        }
-    }
-
-    /// Whether it is time in the drive.
-    #[must_use]
-    pub const fn is_drive(self) -> bool {
-        matches!(
-            self,
-            Self::DriveReads
-                | Self::DriveWrites
-                | Self::DriveFlushes
-                | Self::DriveQueue
-                | Self::DriveLimit
-                | Self::Drive
-        )
-    }
-}
+pub use crate::part::Part;
 
 /// Share from which a counted part is named although more is not known.
 const TOLD: f64 = 0.2;
@@ -221,8 +91,12 @@ pub fn time_parts(group: &Group<'_>, ops: Ops) -> Option<TimeParts> {
     let whole = group.mean_latency(ops).filter(|mean| !mean.at_least)?;
     let whole = Nanos(whole.value as u64);
     let is_sql = is_sql(group.first);
+    if is_sql && ops != Ops::Only(OpClass::Transaction) {
+        // Threads are timed per transaction.
+        return None;
+    }
     if is_sql || group.classes().len() == 1 {
-        let parts = spent(group, whole);
+        let parts = spent(group, whole, Some(ops));
         if parts.is_some() {
             return parts;
         }
@@ -247,11 +121,12 @@ pub fn mixed_parts(group: &Group<'_>) -> Option<TimeParts> {
     let mean = |ops: &Ops| group.mean_latency(*ops).map(|mean| mean.value);
     let all: Vec<f64> = group.classes().iter().filter_map(mean).collect();
     // Only the shares matter.
-    spent(group, Nanos((all.iter().sum::<f64>() / all.len().max(1) as f64) as u64))
+    spent(group, Nanos((all.iter().sum::<f64>() / all.len().max(1) as f64) as u64), None)
 }
 
-/// Times of a modelled drive, ns, by kind of request, with their stages.
-fn drive_parts(times: [f64; 3], stages: Option<&StageTimes>) -> Vec<(Part, u64)> {
+/// Times in which an operation waits for a drive, ns, by kind of request, each with the seconds of all waits:
+/// what requests to a modelled drive took, by stage, and the rest of the wait, which is the host's.
+fn drive_parts(waits: [(f64, f64); 3], stages: Option<&StageTimes>) -> Vec<(Part, u64)> {
     let rows = [Part::DriveReads, Part::DriveWrites, Part::DriveFlushes];
     let staged = [
         (Part::DriveLimit, Stage::Throttle),
@@ -259,8 +134,11 @@ fn drive_parts(times: [f64; 3], stages: Option<&StageTimes>) -> Vec<(Part, u64)>
         (Part::Hop, Stage::Hop),
     ];
     let mut sums = staged.map(|_| 0.0);
-    let mut parts = Vec::new();
-    for (row, (part, time)) in rows.into_iter().zip(times).enumerate() {
+    let (mut parts, mut host) = (Vec::new(), 0.0);
+    for (row, (part, (wait, all))) in rows.into_iter().zip(waits).enumerate() {
+        let device = stages.map(|stages| stages.total(row) as f64 / 1e9);
+        let time = wait * device.map_or(1.0, |device| (device / all.max(1e-9)).min(1.0));
+        host += wait - time;
         let mut own = time;
         for (sum, (_, stage)) in sums.iter_mut().zip(staged) {
             let share = stages.map_or(0.0, |stages| {
@@ -272,6 +150,7 @@ fn drive_parts(times: [f64; 3], stages: Option<&StageTimes>) -> Vec<(Part, u64)>
         parts.push((part, own.max(0.0) as u64));
     }
     parts.extend(staged.iter().zip(sums).map(|((part, _), sum)| (*part, sum as u64)));
+    parts.push((Part::HostPath, host as u64));
     parts
 }
 
@@ -299,10 +178,10 @@ fn predicted(group: &Group<'_>, (whole, ops): (Nanos, Ops)) -> Option<TimeParts>
     // Requests of the warm-up are among them.
     let drive = (stages.total(row) / done.max(1)).min(whole.get());
     let path = path.min(whole.get() - drive);
-    let mut times = [0.0; 3];
-    times[row] = drive as f64;
+    let mut waits = [(0.0, 0.0); 3];
+    waits[row].0 = drive as f64;
     let mut counted = vec![(Part::HostPath, path)];
-    counted.extend(drive_parts(times, Some(&stages)));
+    counted.extend(drive_parts(waits, Some(&stages)));
     let rest = whole.get() - path - drive;
     counted.push((Part::Backlog, rest));
     TimeParts::of(whole, counted)
@@ -319,54 +198,67 @@ pub fn stalled_share(trial: &TrialRecord) -> Option<f64> {
 type Seconds = [f64; TIME_KINDS.len()];
 /// Positions of waiting for messages and of sleeping.
 const NETWORK: usize = 4;
+/// Position of reads, before writes and flushes.
+const READ: usize = 5;
 const SLEEP: usize = 8;
 
-/// Clients' times by kind, with those of the server's threads in place of waiting for it.
-fn with_server(clients: Seconds, server: Seconds) -> Seconds {
-    let serving = |kind: usize| ![NETWORK, SLEEP].contains(&kind);
-    let served: f64 =
-        (0..server.len()).filter(|kind| serving(*kind)).map(|kind| server[kind]).sum();
+/// Clients' times by kind, with those of the server's threads in place of waiting for it, and the rest of
+/// `total` as waiting for messages. One client thread can serve several connections.
+fn with_server(clients: Seconds, server: Seconds, total: f64) -> Seconds {
+    let sum = |times: &Seconds, kinds: &[usize]| -> f64 {
+        (0..times.len()).filter(|kind| !kinds.contains(kind)).map(|kind| times[kind]).sum()
+    };
+    let room = (total - sum(&clients, &[NETWORK])).max(0.0);
+    let served = sum(&server, &[NETWORK, SLEEP]);
     // A server also works when no client waits for it.
-    let part = (clients[NETWORK] / served.max(f64::MIN_POSITIVE)).min(1.0);
+    let part = (room / served.max(f64::MIN_POSITIVE)).min(1.0);
     std::array::from_fn(|kind| match kind {
-        NETWORK => clients[NETWORK] - served * part,
-        _ if serving(kind) => clients[kind] + server[kind] * part,
-        _ => clients[kind],
+        NETWORK => room - served * part,
+        SLEEP => clients[kind],
+        _ => clients[kind] + server[kind] * part,
     })
 }
 
-/// Mean time breakdown of simulated operations, from their client threads and the server's.
-fn spent(group: &Group<'_>, whole: Nanos) -> Option<TimeParts> {
+/// Mean time breakdown of `ops`, or of all together, from their client threads and the server's.
+fn spent(group: &Group<'_>, whole: Nanos, ops: Option<Ops>) -> Option<TimeParts> {
     let result = &group.first.result;
-    let own = result.client_times()?;
-    let mut times = match is_sql(group.first) {
-        true => with_server(own, result.server_times()?),
+    let mut own = result.client_times()?;
+    if group.is_open_loop() {
+        // Clients sleep between operations.
+        own[SLEEP] = 0.0;
+    }
+    let all = whole.get() as f64;
+    let done = |class| -> u64 {
+        result.recording.intervals.iter().map(|one| one.tallies[class].counts.ops).sum()
+    };
+    let total = ops.and_then(Ops::class).map_or(0.0, |class| all * done(class) as f64 / 1e9);
+    let times = match is_sql(group.first) {
+        true => with_server(own, result.server_times().unwrap_or_default(), total),
         false => own,
     };
-    let all = whole.get() as f64;
-    let mut backlog = 0.0;
-    if group.is_open_loop() {
-        // Clients sleep between operations; an operation waits for those before it.
-        times[SLEEP] = 0.0;
-        let service = times.iter().sum::<f64>() * 1e9 / operations(result, 0) as f64;
-        backlog = (all - service).max(0.0);
-    }
-    let sum = Some(times.iter().sum::<f64>()).filter(|sum| *sum > 0.0)?;
+    // Threads are also busy between operations; an operation of an open loop waits for those before it.
+    let sum = Some(times.iter().sum::<f64>().max(total)).filter(|sum| *sum > 0.0)?;
     let [cpu, queue, wake_up, lock, _, read, write, flush, sleep] =
-        times.map(|time| time / sum * (all - backlog));
-    // A writer that is held up sleeps, or waits for a condition.
-    let held = stalled_share(group.first).map_or(0.0, |share| (share * all).min(sleep + lock));
+        times.map(|time| time / sum * all);
+    let backlog = match group.is_open_loop() && !is_sql(group.first) {
+        true => (sum - times.iter().sum::<f64>()) / sum * all,
+        false => 0.0,
+    };
+    // A client that sleeps or waits for a condition waits for another one, or is held up by RocksDB.
+    let waits = lock + sleep;
+    let held = stalled_share(group.first).map_or(0.0, |share| (share * all).min(waits));
     let counted = [
         (Part::Cpu, cpu),
         (Part::RunQueue, queue),
         (Part::WakeUps, wake_up),
-        (Part::Locks, lock - (held - sleep).max(0.0)),
+        (Part::Locks, waits - held),
         (Part::Stalls, held),
         (Part::Backlog, backlog),
     ];
     let mut counted = counted.map(|(part, time)| (part, time as u64)).to_vec();
     let stages = StageTimes::of_totals(&result.totals);
-    counted.extend(drive_parts([read, write, flush], stages.as_ref()));
+    let waits = [(read, times[READ]), (write, times[READ + 1]), (flush, times[READ + 2])];
+    counted.extend(drive_parts(waits, stages.as_ref()));
     TimeParts::of(whole, counted)
 }
 
@@ -576,10 +468,15 @@ mod tests {
         stages.0[0][Stage::Media as usize] = 10;
         stages.0[1][Stage::Hop as usize] = 1;
         stages.0[1][Stage::Transfer as usize] = 3;
-        let parts = drive_parts([400.0, 40.0, 7.0], Some(&stages));
+        let seconds = |row| stages.total(row) as f64 / 1e9;
+        let waits = [(400.0, seconds(0)), (40.0, seconds(1) * 2.0), (7.0, 0.0)];
+        let parts = drive_parts(waits, Some(&stages));
         let of = |part| parts.iter().find(|(own, _)| *own == part).unwrap().1;
-        assert_eq!([Part::DriveReads, Part::DriveWrites, Part::DriveFlushes].map(of), [100, 30, 7]);
-        assert_eq!([Part::DriveQueue, Part::Hop, Part::DriveLimit].map(of), [300, 10, 0]);
+        assert_eq!(of(Part::HostPath), 20 + 7, "half of the waits for writes, and all for flushes");
+        assert_eq!([Part::DriveReads, Part::DriveWrites, Part::DriveFlushes].map(of), [100, 15, 0]);
+        assert_eq!([Part::DriveQueue, Part::Hop, Part::DriveLimit].map(of), [300, 5, 0]);
+        let measured = drive_parts(waits, None);
+        assert!(measured.contains(&(Part::DriveFlushes, 7)), "{measured:?}");
     }
 
     /// Stalls are few and long: a sample of one write in 127 contains none of them, or far too many.
@@ -617,15 +514,22 @@ mod tests {
         // CPU, run queue, wake-up, lock, network, read, write, flush, sleep.
         let clients = [1.0, 0.0, 0.5, 0.0, 8.0, 0.0, 0.0, 0.0, 0.5];
         let server = [2.0, 0.0, 0.5, 0.5, 9.0, 1.0, 0.0, 3.0, 70.0];
-        assert_eq!(with_server(clients, server), [3.0, 0.0, 1.0, 0.5, 1.0, 1.0, 0.0, 3.0, 0.5]);
+        let total = 10.0;
+        assert_eq!(
+            with_server(clients, server, total),
+            [3.0, 0.0, 1.0, 0.5, 1.0, 1.0, 0.0, 3.0, 0.5]
+        );
         // Twice as much work as anyone waited for: half of it counts.
         let busy = server.map(|time| time * 16.0 / 7.0);
-        let found = with_server(clients, busy);
+        let found = with_server(clients, busy, total);
         assert!(
             (found[0] - 1.0 - 16.0 / 7.0).abs() < 1e-9 && found[NETWORK].abs() < 1e-9,
             "{found:?}"
         );
-        assert_eq!(with_server(clients, [0.0; 9]), clients, "nothing is known of it");
+        // Four connections of one client thread.
+        let shared = with_server(clients, server, 4.0 * total);
+        assert!((shared[NETWORK] - 31.0).abs() < 1e-9 && shared[0] == 3.0, "{shared:?}");
+        assert_eq!(with_server(clients, [0.0; 9], total), clients, "nothing is known of it");
     }
 
     /// Parts that sum to more than the whole would draw a bar that is longer than its number.

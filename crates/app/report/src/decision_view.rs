@@ -232,6 +232,9 @@ pub(crate) fn times_number(ratio: f64) -> String {
 pub(crate) fn limited_words(limited: LimitedBy) -> String {
     match limited {
         LimitedBy::Processors(busy) => format!("CPU ({:.0} % busy)", busy * 100.0),
+        LimitedBy::OtherProcesses(share) => {
+            format!("other processes ({:.0} % of the CPUs)", share * 100.0)
+        }
         LimitedBy::Thread(busy) => format!("the submitting thread ({:.0} % busy)", busy * 100.0),
         LimitedBy::VolumeOperations(operations, waits) => {
             let operations = human_count(operations as f64);

@@ -3,6 +3,8 @@
 //! In virtual time the simulation knows it exactly; of a measured program the preloaded library times the
 //! waits, and the kernel CPU time and run-queue delay.
 
+use std::collections::HashMap;
+
 use observe::waits::{WaitReader, WaitTimes};
 use stats::{OBSERVING_COST, TIME_KINDS, TimedBy};
 
@@ -10,12 +12,12 @@ use stats::{OBSERVING_COST, TIME_KINDS, TimedBy};
 type Times = [u64; TIME_KINDS.len()];
 
 /// Counters at one moment: of the calling thread, and of the server's threads if they are wanted.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) enum Reading {
     /// Nobody times this program.
     None,
     Simulated([Option<Times>; 2]),
-    Observed([Option<WaitTimes>; 2]),
+    Observed(WaitTimes, Option<HashMap<u32, WaitTimes>>),
 }
 
 /// Times between two readings, ns: of the client's thread and of the server's threads.
@@ -36,7 +38,7 @@ impl Reading {
         }
         WaitReader::of_this_process().map_or(Self::None, |reader| {
             let server = with_server.then(|| reader.of_servers());
-            Self::Observed([Some(reader.of_this_thread()), server])
+            Self::Observed(reader.of_this_thread(), server)
         })
     }
 
@@ -51,8 +53,15 @@ impl Reading {
                 }),
                 cost: 0.0,
             },
-            (Self::Observed(now), Self::Observed(before)) => {
-                let spent: [_; 2] = std::array::from_fn(|of| Some(now[of]?.since(&before[of]?)));
+            (Self::Observed(now, servers), Self::Observed(before, earlier)) => {
+                // Thread by thread: one that is idle would hide that the calls of another overlap.
+                let servers = servers.as_ref().zip(earlier.as_ref()).map(|(now, before)| {
+                    let since = |(thread, now): (&u32, &WaitTimes)| {
+                        now.since(&before.get(thread).copied().unwrap_or_default())
+                    };
+                    WaitTimes::sum(now.iter().map(since))
+                });
+                let spent = [Some(now.since(before)), servers];
                 let calls: u64 = spent.iter().flatten().map(|one| one.calls).sum();
                 let cost = WaitReader::of_this_process().map_or(0.0, WaitReader::cost);
                 Spent {

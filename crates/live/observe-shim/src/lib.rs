@@ -72,7 +72,7 @@ fn timed<T>(kind: WaitKind, call: impl FnOnce() -> T) -> T {
     let result = call();
     // Only this thread writes them.
     let add = |counter: &std::sync::atomic::AtomicU64, more: u64| {
-        counter.store(counter.load(Relaxed) + more, Relaxed);
+        counter.store(counter.load(Relaxed).wrapping_add(more), Relaxed);
     };
     add(&own.ticks[kind as usize], ticks().saturating_sub(began));
     add(&own.calls[kind as usize], 1);
@@ -209,11 +209,16 @@ waits! {
         ppoll(files: *mut pollfd, count: nfds_t, time: *const timespec, mask: *const sigset_t) -> c_int;
         select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
             time: *mut timeval) -> c_int;
+        pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
+            time: *const timespec, mask: *const sigset_t) -> c_int;
         epoll_wait(epoll: c_int, events: *mut epoll_event, most: c_int, time: c_int) -> c_int;
         epoll_pwait(epoll: c_int, events: *mut epoll_event, most: c_int, time: c_int,
             mask: *const sigset_t) -> c_int;
     }
     WaitKind::Lock => {
+        pthread_join(thread: libc::pthread_t, value: *mut *mut c_void) -> c_int;
+        pthread_mutex_clocklock(lock: *mut pthread_mutex_t, clock: clockid_t, until: *const timespec)
+            -> c_int;
         pthread_mutex_timedlock(lock: *mut pthread_mutex_t, until: *const timespec) -> c_int;
         pthread_rwlock_timedrdlock(lock: *mut pthread_rwlock_t, until: *const timespec) -> c_int;
         pthread_rwlock_timedwrlock(lock: *mut pthread_rwlock_t, until: *const timespec) -> c_int;
@@ -231,6 +236,7 @@ waits! {
         clock_nanosleep(clock: clockid_t, flags: c_int, time: *const timespec, left: *mut timespec)
             -> c_int;
         usleep(time: c_uint) -> c_int;
+        sleep(seconds: c_uint) -> c_uint;
     }
 }
 
@@ -241,8 +247,9 @@ macro_rules! locks {
             $name(lock: *mut $type) -> c_int, |real| {
                 // SAFETY: the caller's lock.
                 match unsafe { libc::$attempt(lock) } {
-                    0 => 0,
-                    _ => timed(WaitKind::Lock, real),
+                    libc::EBUSY | libc::EAGAIN => timed(WaitKind::Lock, real),
+                    // Taken, perhaps from an owner that died (EOWNERDEAD), or an error.
+                    code => code,
                 }
             };
         )*}
@@ -272,6 +279,11 @@ replaced! {
     };
     close(file: c_int) -> c_int, |real| {
         forget(file);
+        real()
+    };
+    fclose(stream: *mut libc::FILE) -> c_int, |real| {
+        // SAFETY: the caller passes a valid stream.
+        forget(unsafe { libc::fileno(stream) });
         real()
     };
     dup2(from: c_int, to: c_int) -> c_int, |real| {
@@ -307,6 +319,9 @@ extern "C" fn join() {
     let Ok(waits) = Waits::map(&file) else { return };
     // SAFETY: a function of this library.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    // Programs that this one starts have other descriptors.
+    // SAFETY: single-threaded so far, and a string with a terminating 0.
+    unsafe { libc::unsetenv(c"LD_PRELOAD".as_ptr()) };
     WAITS.store(std::ptr::from_ref(waits).cast_mut(), Release);
 }
 

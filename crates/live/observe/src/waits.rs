@@ -6,6 +6,7 @@
 //! Invariant: the parts of a time never exceed it. A short call may not have waited at all, so waits that
 //! sum to more than the time in which the threads were blocked are scaled down to it.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::os::unix::process::CommandExt as _;
@@ -19,6 +20,8 @@ use stats::TIME_KINDS;
 
 /// Maximum number of threads, including ended ones.
 pub const THREADS: usize = 4096;
+/// Marks the memory, version of this layout included.
+const MAGIC: u64 = 0x6372_6f73_7377_0001;
 /// Environment variable with the path of the shared memory.
 pub const OBSERVE_VARIABLE: &str = "CROSSPOINT_OBSERVE";
 
@@ -62,6 +65,8 @@ pub struct ThreadWaits {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Waits {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
     /// Number of slots in use; can exceed their number.
     pub used: AtomicU32,
     /// One per thread.
@@ -84,6 +89,8 @@ pub struct WaitTimes {
 /// Position of CPU time and of run-queue delay in [`TIME_KINDS`].
 const CPU: usize = 0;
 const RUN_QUEUE: usize = 1;
+/// Longest time of a page fault that waits for storage, ns.
+const FAULT_MAX: u64 = 50_000_000;
 /// Position of the first wait.
 const WAITS: usize = 3;
 
@@ -101,11 +108,20 @@ impl WaitTimes {
         if waited > blocked {
             let part = blocked as f64 / waited as f64;
             times[WAITS..].iter_mut().for_each(|time| *time = (*time as f64 * part) as u64);
-        } else if faults > 0 {
+        } else {
             // Outside of calls, a thread waits for the pages of a mapping.
-            times[WAITS + WaitKind::Read as usize] += blocked - waited;
+            let faulted = faults.saturating_mul(FAULT_MAX);
+            times[WAITS + WaitKind::Read as usize] += (blocked - waited).min(faulted);
         }
         Self { times, calls, faults, whole }
+    }
+
+    /// The sum over several threads.
+    #[must_use]
+    pub fn sum(all: impl Iterator<Item = Self>) -> Self {
+        let mut sum = Self::default();
+        all.for_each(|one| sum.add(&one));
+        sum
     }
 
     fn add(&mut self, more: &Self) {
@@ -133,6 +149,7 @@ impl Observation {
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
         let memory = File::from(rustix::fs::memfd_create("crosspoint-waits", flags)?);
         memory.set_len(Waits::SIZE)?;
+        Waits::mapped(&memory)?.magic.store(MAGIC, Relaxed);
         Ok(Self { memory, library })
     }
 
@@ -193,18 +210,19 @@ impl WaitReader {
         self.read(found, own, thread).unwrap_or_default()
     }
 
-    /// Threads of other processes that have waited for a message: those that serve this process.
+    /// Threads of other processes that have waited for a message, which serve this process, by their ID.
     #[must_use]
-    pub fn of_servers(&self) -> WaitTimes {
+    pub fn of_servers(&self) -> HashMap<u32, WaitTimes> {
         let own = std::process::id();
-        let mut sum = WaitTimes::default();
-        for slot in self.used() {
+        let serves = |slot: &&ThreadWaits| {
+            let waited = slot.calls[WaitKind::Network as usize].load(Relaxed) > 0;
+            waited && slot.process.load(Relaxed) != own
+        };
+        let times = |slot: &'static ThreadWaits| {
             let (process, thread) = (slot.process.load(Relaxed), slot.thread.load(Relaxed));
-            if process != own && slot.calls[WaitKind::Network as usize].load(Relaxed) > 0 {
-                self.read(Some(slot), process, thread).iter().for_each(|one| sum.add(one));
-            }
-        }
-        sum
+            Some((thread, self.read(Some(slot), process, thread)?))
+        };
+        self.used().filter(serves).filter_map(times).collect()
     }
 
     fn used(&self) -> impl Iterator<Item = &'static ThreadWaits> {
@@ -264,8 +282,16 @@ impl Waits {
     /// Maps the memory.
     ///
     /// # Errors
-    /// The file is too short, or cannot be mapped.
+    /// The file is another one, or cannot be mapped.
     pub fn map(file: &File) -> std::io::Result<&'static Self> {
+        let waits = Self::mapped(file)?;
+        match waits.magic.load(Relaxed) {
+            MAGIC => Ok(waits),
+            _ => Err(std::io::Error::other("not the counters of waits")),
+        }
+    }
+
+    fn mapped(file: &File) -> std::io::Result<&'static Self> {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
         if file.metadata()?.len() < Self::SIZE {
             return Err(std::io::Error::other("the shared memory is too short"));
@@ -298,6 +324,9 @@ mod tests {
         let known = reading([400, 100, 0, 0, 0, 300, 0, 0, 0], 1000, 0).since(&none);
         assert_eq!(known.times[WAITS + 2], 300, "the rest is not known");
         let faults = reading([400, 100, 0, 0, 0, 300, 0, 0, 0], 1000, 7).since(&none);
+        let second = 1_000_000_000;
+        let one = reading([0; 9], second, 1).since(&none);
+        assert_eq!(one.times[WAITS + 2], FAULT_MAX, "one fault does not take a second");
         assert_eq!(faults.times[WAITS + 2], 500, "page faults are outside of calls");
     }
 }

@@ -50,6 +50,11 @@ fn is_on_drive(descriptor: c_int) -> bool {
     below && !shared.iter().any(|end| path.ends_with(end))
 }
 
+/// Status of an open file that is on the drive.
+pub fn on_drive(descriptor: c_int) -> Option<libc::stat> {
+    status(descriptor).filter(|_| is_on_drive(descriptor))
+}
+
 /// A descriptor was opened.
 pub fn note_opened(turn: &Turn, descriptor: c_int, flags: c_int) {
     let Ok(place) = usize::try_from(descriptor) else { return };

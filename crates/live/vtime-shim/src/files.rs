@@ -7,7 +7,7 @@ use vtime::wire::{Call, access};
 
 use crate::descriptors::{self, file_id, file_of, note_duplicate, note_opened, status};
 use crate::maps;
-use crate::real::{answer, calls, errno, kernel, real, same, set_errno, system_call};
+use crate::real::{answer, calls, errno, kernel, real, same, system_call};
 use crate::regions::{defer_removal, released};
 use crate::sockets;
 use crate::turn::Turn;
@@ -201,7 +201,7 @@ fn removes(number: i64, arguments: [i64; 6], file: [i64; 2]) -> c_int {
     if let (Some(turn), Some(found), 0) = (turn, found, code)
         // A file that was renamed to its own name is still there.
         && status_at(file).is_none_or(|now| file_id(&now) != file_id(&found))
-        && !defer_removal(file_id(&found))
+        && !defer_removal(&turn, file_id(&found))
     {
         turn.call(Call::Remove, &[file_id(&found)]);
     }
@@ -346,16 +346,16 @@ calls! {
         }
     };
     truncate(path: *const c_char, size: off_t) -> c_int = {
-        // SAFETY: the caller's argument.
-        let file = unsafe { open(path, libc::O_WRONLY | libc::O_CLOEXEC, 0) };
-        if file < 0 {
-            return -1;
+        let code = answer(system_call(libc::SYS_truncate, [path as i64, size, 0, 0, 0, 0])) as c_int;
+        if code == 0 && let Some(turn) = Turn::enter_file() {
+            let here = i64::from(libc::AT_FDCWD);
+            let flags = i64::from(libc::O_PATH | libc::O_CLOEXEC);
+            let file = system_call(libc::SYS_openat, [here, path as i64, flags, 0, 0, 0]);
+            if let Some(found) = descriptors::on_drive(file as c_int) {
+                turn.call(Call::Resize, &[file_id(&found), size as u64, 0]);
+            }
+            system_call(libc::SYS_close, [file, 0, 0, 0, 0, 0]);
         }
-        // SAFETY: just opened.
-        let (code, error) = unsafe { (ftruncate(file, size), errno()) };
-        // SAFETY: just opened.
-        unsafe { close(file) };
-        set_errno(error);
         code
     };
     close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = {

@@ -15,7 +15,7 @@ use vtime::wire::{CLEANED, Call, access};
 use crate::descriptors::file_of;
 use crate::real::{answer, errno, kernel, same, set_errno, system_call};
 use crate::regions::{MAPS, Map, PAGE, REGIONS, map_of, replaced, unused};
-use crate::turn::{Turn, ticks};
+use crate::turn::{Turn, process, ticks};
 
 /// Ticks between a fault and its handler: a cost of the emulation, not of the program.
 static OVERHEAD: AtomicU64 = AtomicU64::new(0);
@@ -216,6 +216,18 @@ fn touch(start: usize, length: usize, fills: bool) -> bool {
     true
 }
 
+/// One part of a vectored call, if the program can read it.
+fn part_at(place: i64) -> Option<iovec> {
+    let mut part = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    let size = size_of::<iovec>();
+    let to = iovec { iov_base: (&raw mut part).cast(), iov_len: size };
+    let from = iovec { iov_base: place as *mut c_void, iov_len: size };
+    let (to, from) = ((&raw const to) as i64, (&raw const from) as i64);
+    let own = i64::from(process());
+    let copied = system_call(libc::SYS_process_vm_readv, [own, to, 1, from, 1, 0]);
+    (copied == size as i64).then_some(part)
+}
+
 /// Touches pages of a call's buffers that are in mapped files; returns whether there are any that were not
 /// accessible, so that the call can be repeated.
 pub fn touch_buffers(number: i64, arguments: [i64; 6], fills: bool) -> bool {
@@ -224,11 +236,8 @@ pub fn touch_buffers(number: i64, arguments: [i64; 6], fills: bool) -> bool {
     if !vectors.contains(&number) {
         return touch(data as usize, size.max(1) as usize, fills);
     }
-    let count = usize::try_from(size).unwrap_or_default().min(libc::UIO_MAXIOV as usize);
-    let parts = (0..count).map(|part| {
-        // SAFETY: the caller's array, which it may read.
-        unsafe { *(data as *const iovec).add(part) }
-    });
+    let count = size.clamp(0, libc::UIO_MAXIOV.into());
+    let parts = (0..count).filter_map(|part| part_at(data + part * size_of::<iovec>() as i64));
     parts.filter(|part| touch(part.iov_base as usize, part.iov_len.max(1), fills)).count() > 0
 }
 

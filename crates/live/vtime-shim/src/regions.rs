@@ -119,10 +119,14 @@ fn is_used(file: u64) -> bool {
 }
 
 /// Puts off the removal of a file that is still used; returns whether it is.
-pub fn defer_removal(file: u64) -> bool {
-    let free = ORPHANS.iter().find(|orphan| orphan.load(Relaxed) == 0);
-    let Some(free) = free.filter(|_| is_used(file)) else { return false };
-    free.store(file, Relaxed);
+pub fn defer_removal(turn: &Turn, file: u64) -> bool {
+    if !is_used(file) {
+        return false;
+    }
+    match ORPHANS.iter().find(|orphan| orphan.load(Relaxed) == 0) {
+        Some(free) => free.store(file, Relaxed),
+        None => turn.uncovered("more than 64 removed files that are still open"),
+    }
     true
 }
 
