@@ -65,7 +65,7 @@ pub struct ThreadWaits {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Waits {
-    /// [`MAGIC`].
+    /// Marks the memory as this, in this layout.
     pub magic: AtomicU64,
     /// Number of slots in use; can exceed their number.
     pub used: AtomicU32,
