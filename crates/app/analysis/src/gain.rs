@@ -8,6 +8,7 @@
 
 use stats::Limit;
 
+use crate::doubts::{WarningKind, doubts_of};
 use crate::groups::Group;
 use crate::time_parts::{Part, TimeParts};
 
@@ -32,18 +33,21 @@ pub struct Gain {
 }
 
 /// The gain of a faster drive, and that of more cores if CPU time is the bottleneck and they gain anything;
-/// `None` for open loops and block jobs, or if the number of cores is not known.
+/// `None` for open loops, block jobs and trials that are not steady, or if the number of cores is not known.
 #[must_use]
 pub fn gains(group: &Group<'_>, parts: &TimeParts, main: Part) -> Option<Vec<Gain>> {
     let mut changes = Vec::new();
     if parts.drive_share().is_some() {
         changes.push(Change::FreeDrive);
     }
-    if matches!(main, Part::Cpu | Part::RunQueue | Part::WakeUps) {
+    if main.is_cpu() {
         changes.push(Change::TwiceTheCores);
     }
-    // A block job is the drive's own.
-    if group.is_open_loop() || group.first.engine == "block" {
+    // A block job is the drive's own; a faster drive also fills a cache sooner.
+    let fills = group.first.point.get("cold_start").is_some_and(|value| value == "true");
+    let doubts = group.trials.iter().flat_map(|trial| doubts_of(trial));
+    let changes_over_time = fills || doubts.into_iter().any(|kind| kind == WarningKind::Unsteady);
+    if group.is_open_loop() || group.first.engine == "block" || changes_over_time {
         return None;
     }
     let mut stacks = group.run.header.stacks.iter();

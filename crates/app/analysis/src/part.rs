@@ -116,6 +116,28 @@ impl Part {
         }
     }
 
+    /// Whether it is CPU time, or waiting for a CPU.
+    #[must_use]
+    pub const fn is_cpu(self) -> bool {
+        matches!(self, Self::Cpu | Self::RunQueue | Self::WakeUps)
+    }
+
+    /// What it is among the parts of the drive or of the CPUs, which compete together.
+    #[must_use]
+    pub const fn within(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::DriveReads => Some(("drive", "reads")),
+            Self::DriveWrites => Some(("drive", "writes")),
+            Self::DriveFlushes => Some(("drive", "flushes")),
+            Self::DriveQueue => Some(("drive", "its queue")),
+            Self::DriveLimit => Some(("drive", "its rate limit")),
+            Self::Cpu => Some(("CPU", "computing")),
+            Self::RunQueue => Some(("CPU", "waiting for one")),
+            Self::WakeUps => Some(("CPU", "waking up")),
+            _ => None,
+        }
+    }
+
     /// Whether it is time in the drive.
     #[must_use]
     pub const fn is_drive(self) -> bool {

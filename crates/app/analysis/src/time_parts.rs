@@ -56,19 +56,24 @@ impl TimeParts {
         self.share(Part::Locks) + self.share(Part::OtherWriters)
     }
 
-    /// The largest part and its share; the drive's parts compete together, and the largest of them stands
-    /// for them. Waits for other clients do not count: these have the same parts. What was not counted is the
-    /// main part only if nothing else takes a fifth.
+    /// The largest part and its share; the parts of the drive compete together, as do those of the CPUs, and
+    /// the largest of them stands for them, with the share of all. Waits for other clients do not count: these
+    /// have the same parts. Time that is not accounted for is the main part only if nothing else takes a fifth.
     #[must_use]
     pub fn main_part(&self) -> Option<(Part, f64)> {
         let waits = [Part::OtherWriters, Part::Locks, Part::Rest];
-        let largest = |drive: bool| {
-            let own = self.parts.iter().filter(|(part, _)| part.is_drive() == drive);
-            own.filter(|(part, _)| !waits.contains(part)).max_by_key(|(_, time)| *time)
+        let largest = |of: fn(Part) -> bool| {
+            let own = || self.parts.iter().map(|(part, _)| *part).filter(|part| of(*part));
+            let share: f64 = own().map(|part| self.share(part)).sum();
+            let first = own().max_by(|a, b| self.share(*a).total_cmp(&self.share(*b)));
+            first.map(|part| (part, share))
         };
-        let drive = largest(true).zip(self.drive_share()).map(|((part, _), share)| (*part, share));
-        let other = largest(false).map(|(part, _)| (*part, self.share(*part)));
-        let counted = drive.into_iter().chain(other).max_by(|a, b| a.1.total_cmp(&b.1));
+        let alone = self.parts.iter().map(|(part, _)| *part);
+        let alone =
+            alone.filter(|part| !part.is_drive() && !part.is_cpu() && !waits.contains(part));
+        let alone = alone.map(|part| (part, self.share(part)));
+        let groups = [largest(Part::is_drive), largest(Part::is_cpu)].into_iter().flatten();
+        let counted = groups.chain(alone).max_by(|a, b| a.1.total_cmp(&b.1));
         let rest = Some((Part::Rest, self.share(Part::Rest))).filter(|(_, share)| *share > 0.0);
         let told = TOLD * (1.0 - self.share_of_others());
         counted.filter(|(_, share)| *share >= told).or(rest).or(counted)
@@ -244,14 +249,17 @@ fn spent(group: &Group<'_>, whole: Nanos, ops: Option<Ops>) -> Option<TimeParts>
         true => (sum - times.iter().sum::<f64>()) / sum * all,
         false => 0.0,
     };
-    // A client that sleeps or waits for a condition waits for another one, or is held up by RocksDB.
+    // A client that sleeps or waits for a condition waits for another one, or is held up by RocksDB, whose
+    // total includes waiting for a CPU after that.
     let waits = lock + sleep;
-    let held = stalled_share(group.first).map_or(0.0, |share| (share * all).min(waits));
+    let most = all - cpu - wake_up - read - write - flush;
+    let held = stalled_share(group.first).map_or(0.0, |share| (share * all).min(most));
+    let queue = queue - (held - waits).clamp(0.0, queue);
     let counted = [
         (Part::Cpu, cpu),
         (Part::RunQueue, queue),
         (Part::WakeUps, wake_up),
-        (Part::Locks, waits - held),
+        (Part::Locks, (waits - held).max(0.0)),
         (Part::Stalls, held),
         (Part::Backlog, backlog),
     ];

@@ -213,7 +213,7 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
         let run = Run::read(&end.path, engines::list())?;
         let (headline, doubts) = report::headline(&run);
         out!("{}", plain(&headline));
-        report::bottlenecks(&run).iter().for_each(|line| out!("limited by, {}", plain(line)));
+        report::bottlenecks(&run).iter().for_each(|line| out!("bottleneck of {}", plain(line)));
         doubts.iter().for_each(|doubt| out!("warning: {}", plain(doubt)));
         let undelivered = |doubt: &analysis::doubts::Warning| {
             doubt.kind == analysis::doubts::WarningKind::NotDelivered

@@ -10,7 +10,7 @@ use crate::comparison::{across, decision_finding};
 use crate::decision_view::bottleneck_words;
 use crate::finding::Finding;
 use crate::what_if::without_variants;
-use crate::words::storage_words;
+use crate::words::{engine_title, storage_words};
 use crate::{block_findings as blocks, database_findings as databases};
 use analysis::act_tests;
 use analysis::decision::{Choice, Decision, decisions};
@@ -38,22 +38,20 @@ pub fn headline(run: &Run) -> (String, Vec<String>) {
     (answer.headline, answer.doubts.iter().map(Warning::sentence).collect())
 }
 
-/// What limits each storage of the first decision, for a terminal; empty without a cause.
+/// What limits the reference of the first decision and the best other storage, for a terminal.
 #[must_use]
 pub fn bottlenecks(run: &Run) -> Vec<String> {
     let own = without_variants(run);
     let all = decisions(&own);
-    let choices = all.first().map(|decision| decision.choices.as_slice()).unwrap_or_default();
     let line = |choice: &Choice<'_>| {
         let words = bottleneck_words(choice);
         let storage = storage_words(choice.group.stack_title());
-        (!words.is_empty()).then(|| format!("{storage}: {words}"))
+        let engine = engine_title(&choice.group);
+        (!words.is_empty()).then(|| format!("{engine} on {storage}: {words}"))
     };
-    choices.iter().take(BOTTLENECKS_TOLD).filter_map(line).collect()
+    let choices = all.first().into_iter().flat_map(|one| [Some(one.here()), one.best_other()]);
+    choices.flatten().filter_map(line).collect()
 }
-
-/// Storages whose bottleneck is printed on a terminal.
-const BOTTLENECKS_TOLD: usize = 4;
 
 /// Writes the answer for one run.
 pub(crate) fn answer(run: &Run, decisions: &[Decision<'_>]) -> Answer {

@@ -10,6 +10,7 @@ use std::fmt::Write;
 use analysis::decision::{Choice, Decision, DecisionMetric, LimitedBy, Reliability};
 use analysis::gain::{Change, Gain};
 use analysis::objective::{ObjectiveResult, Outcome, asked_of};
+use analysis::time_parts::Part;
 use archive::{Run, TrialOutcome, TrialRecord};
 use serde::Serialize;
 use stats::estimate::Estimate;
@@ -228,6 +229,9 @@ pub(crate) fn times_number(ratio: f64) -> String {
     }
 }
 
+/// Gains above this are not told apart.
+const GAIN_TOLD: f64 = 50.0;
+
 /// What limited a result; empty if nobody counted it.
 pub(crate) fn limited_words(limited: LimitedBy) -> String {
     match limited {
@@ -244,15 +248,27 @@ pub(crate) fn limited_words(limited: LimitedBy) -> String {
             format!("the volume's {}/s ({:.0} % of the time)", Bytes(bytes), waits * 100.0)
         }
         LimitedBy::Part(part, share) => {
-            format!("{} ({:.0} % of the time)", part.words(), share * 100.0)
+            format!("{} ({:.0} % of the time)", part_words(part), share * 100.0)
         }
         LimitedBy::OneAtATime(part, share) => {
-            format!("one client at a time: {} ({:.0} % of its time)", part.words(), share * 100.0)
+            format!(
+                "one client at a time: {} ({:.0} % of its time)",
+                part_words(part),
+                share * 100.0
+            )
         }
         LimitedBy::Nothing(part, share) => {
-            format!("mostly {} ({:.0} % of the time)", part.words(), share * 100.0)
+            format!("largest part: {} ({:.0} % of the time)", part_words(part), share * 100.0)
         }
         LimitedBy::Unknown => "".into(),
+    }
+}
+
+/// `drive, mostly flushes`.
+fn part_words(part: Part) -> String {
+    match part.within() {
+        Some((whole, part)) => format!("{whole}, mostly {part}"),
+        None => part.words().to_owned(),
     }
 }
 
@@ -262,15 +278,20 @@ pub(crate) fn bottleneck_words(one: &Choice<'_>) -> String {
     limited_words(one.limited) + &gains
 }
 
-/// `; an infinitely fast drive: 1.2 to 3.5 x`.
+/// `; an infinitely fast drive: 1.2 to 3.5 x this rate`.
 fn gain_words(Gain { change, low, high }: &Gain) -> String {
     let change = match change {
         Change::FreeDrive => "an infinitely fast drive",
         Change::TwiceTheCores => "twice the cores",
     };
-    match (times_number(*low), times(*high)) {
-        (low, high) if high.starts_with(&format!("{low} ")) => format!("; {change}: {high}"),
-        (low, high) => format!("; {change}: {low} to {high}"),
+    let number = |value: f64| match value {
+        10.0.. => format!("{value:.0}"),
+        _ => format!("{value:.1}"),
+    };
+    match (number(*low), number(*high)) {
+        _ if *low >= GAIN_TOLD => format!("; {change}: over {GAIN_TOLD:.0} \u{d7} this rate"),
+        (low, high) if high == low => format!("; {change}: {high} \u{d7} this rate"),
+        (low, high) => format!("; {change}: {low} to {high} \u{d7} this rate"),
     }
 }
 
