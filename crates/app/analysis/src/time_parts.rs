@@ -56,9 +56,9 @@ impl TimeParts {
         self.share(Part::Locks) + self.share(Part::OtherWriters)
     }
 
-    /// The largest part and its share; the parts of the drive compete together, as do those of the CPUs, and
-    /// the largest of them stands for them, with the share of all. Waits for other clients do not count: these
-    /// have the same parts. Time that is not accounted for is the main part only if nothing else takes a fifth.
+    /// The largest part and its share. The parts of the drive compete together, as do those of the CPUs; the
+    /// largest of them stands for them, with the share of all. Waits for other clients do not count: these
+    /// have the same parts. Time that is not accounted for is named only if nothing else takes a fifth.
     #[must_use]
     pub fn main_part(&self) -> Option<(Part, f64)> {
         let waits = [Part::OtherWriters, Part::Locks, Part::Rest];
