@@ -1,7 +1,7 @@
-//! Where the time of an operation goes: one bar per stack, on one scale.
+//! Where the time of an operation goes: one bar of shares per stack.
 //!
 //! Time in the drive and waits for it have the drive's colour; the rest is grey. Measured bars are solid,
-//! emulated and predicted ones hatched. Invariant: bars of one decision share a scale from zero.
+//! emulated and predicted ones hatched. Invariant: a bar's parts are shares of the mean time next to it.
 
 use std::fmt::Write;
 
@@ -24,6 +24,8 @@ const BARS_MAX: usize = 12;
 const LETTER: f64 = 1.9;
 /// Characters of a storage's name next to its number.
 const NAME_MAX: usize = 44;
+/// Smallest share of a part that is listed.
+const TOLD: f64 = 0.005;
 const ROW: f64 = 60.0;
 const BAR: f64 = 18.0;
 
@@ -71,8 +73,7 @@ fn view(decision: &Decision<'_>, hues: &Hues) -> Option<PartsView> {
         }
     }
     bars.truncate(BARS_MAX);
-    let most = bars.iter().map(|bar| bar.time.whole.get()).max()?;
-    let scale = Scale::new(0.0, most as f64 * 1.02, false);
+    bars.first()?;
     let height = bars.len() as f64 * ROW + 4.0;
     let what = engine_title(&decision.here().group);
     let title = match what.as_str() {
@@ -86,7 +87,7 @@ fn view(decision: &Decision<'_>, hues: &Hues) -> Option<PartsView> {
     let mut svg = String::new();
     open(&mut svg, "parts", height, &format!("Time breakdown: {title}"));
     for (bar, place) in bars.iter().zip(0..) {
-        draw(&mut svg, bar, f64::from(place) * ROW, &scale);
+        draw(&mut svg, bar, f64::from(place) * ROW);
     }
     svg.push_str("</svg>");
     let rows = bars.iter().map(|bar| PartsRow {
@@ -115,10 +116,12 @@ fn words(time: &TimeParts) -> String {
         let share = of.get() as f64 / time.whole.get().max(1) as f64 * 100.0;
         format!("{} {of} ({share:.0} %)", part.words())
     };
-    time.parts.iter().map(part).collect::<Vec<_>>().join(", ")
+    let told = |(_, of): &&(Part, Nanos)| of.get() as f64 >= TOLD * time.whole.get() as f64;
+    time.parts.iter().filter(told).map(part).collect::<Vec<_>>().join(", ")
 }
 
-fn draw(svg: &mut String, bar: &Bar<'_>, top: f64, scale: &Scale) {
+fn draw(svg: &mut String, bar: &Bar<'_>, top: f64) {
+    let scale = Scale::new(0.0, bar.time.whole.get() as f64, false);
     let _ = write!(
         svg,
         "<text class=\"name h{}\" x=\"0\" y=\"{:.0}\">{}</text><text class=\"note\" x=\"0\" y=\"{:.0}\">{}, \
