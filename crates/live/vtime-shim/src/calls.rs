@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Acquire;
 use libc::timespec;
 
 use crate::files::{flush, transfer};
-use crate::real::{answer, calls, real, set_errno, system_call};
+use crate::real::{answer, calls, nanos, real, set_errno, system_call};
 use crate::turn::{Turn, Wait, key_of};
 
 /// System calls by number: futexes are simulated, asynchronous I/O is not.
@@ -74,9 +74,7 @@ unsafe fn futex(
             // SAFETY: the caller passes a valid time, or null for no limit.
             let time = unsafe { (time as *const timespec).as_ref() };
             let deadline = time.map(|time| match command {
-                libc::FUTEX_WAIT => {
-                    turn.now() + time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-                }
+                libc::FUTEX_WAIT => turn.now().saturating_add(nanos(*time)),
                 _ => turn.deadline(*time),
             });
             if turn.block(Wait::Lock, deadline, Some(key), 0) {

@@ -5,15 +5,11 @@ use std::ffi::{c_int, c_long, c_uint, c_void};
 use libc::{clockid_t, cpu_set_t, pid_t, size_t, time_t, timespec, timeval};
 use vtime::wire::{Call, Totals, TotalsOf};
 
-use crate::real::{answer, calls, kernel, real, system_call};
+use crate::real::{answer, calls, kernel, nanos, real, system_call};
 use crate::turn::{Turn, Wait};
 
 fn span(time: u64) -> timespec {
     timespec { tv_sec: (time / 1_000_000_000) as time_t, tv_nsec: (time % 1_000_000_000) as c_long }
-}
-
-fn nanos(time: timespec) -> u64 {
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Virtual time, if this thread is in the simulation.
@@ -148,7 +144,7 @@ pub unsafe extern "C" fn clock_nanosleep(
         // SAFETY: the caller passes a valid time.
         let time = unsafe { *time };
         let until = match flags & libc::TIMER_ABSTIME {
-            0 => turn.now() + nanos(time),
+            0 => turn.now().saturating_add(nanos(time)),
             _ => turn.deadline(time),
         };
         turn.block(Wait::Sleep, Some(until), None, 0);

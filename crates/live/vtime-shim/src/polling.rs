@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_short};
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 use vtime::wire::KEYS;
 
-use crate::real::{answer, calls, kernel, real, system_call};
+use crate::real::{answer, calls, kernel, nanos, real, system_call};
 use crate::turn::{Turn, Wait};
 
 const READS: c_short = libc::POLLIN;
@@ -41,7 +41,7 @@ fn waited(
 unsafe fn limit(time: *const timespec) -> Option<u64> {
     // SAFETY: the caller passes a valid time, or null for no limit.
     let time = unsafe { time.as_ref() };
-    time.map(|time| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    time.map(|time| nanos(*time))
 }
 
 /// Nanoseconds of a time limit in ms; none if it is negative.

@@ -104,6 +104,11 @@ pub fn system_call(number: i64, arguments: [i64; 6]) -> i64 {
     answer
 }
 
+/// Nanoseconds of a time; a program may ask for one that does not end.
+pub fn nanos(time: libc::timespec) -> u64 {
+    (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)
+}
+
 /// `errno` of this thread.
 pub fn errno() -> i32 {
     // SAFETY: always valid.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32};
 
 use vtime::wire::{self, Call, NEVER, PROCESSES, SLOTS, Shared, Slot, Totals, TotalsOf};
 
-use crate::real::{errno, set_errno, system_call};
+use crate::real::{errno, nanos, set_errno, system_call};
 use crate::streams;
 
 /// Stretches of CPU time longer than this are checked against the thread's CPU clock, because it may have
@@ -80,7 +80,7 @@ fn cpu_clock() -> u64 {
     let place = &raw mut time as i64;
     let clock = i64::from(libc::CLOCK_THREAD_CPUTIME_ID);
     system_call(libc::SYS_clock_gettime, [clock, place, 0, 0, 0, 0]);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    nanos(time)
 }
 
 impl State {
@@ -185,8 +185,7 @@ impl Turn {
 
     /// Converts an absolute time to virtual time.
     pub fn deadline(&self, time: libc::timespec) -> u64 {
-        let time = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
-        time.saturating_sub(self.epoch())
+        nanos(time).saturating_sub(self.epoch())
     }
 
     /// Virtual cores.

@@ -85,7 +85,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
     ) -> Self {
         let mut scheduler = Scheduler::new(host.cores, host.costs);
         let threads = (0..PROCESSES).map(|_| Thread::default()).collect();
-        (0..PROCESSES).for_each(|_| _ = scheduler.reserve(None));
+        (0..PROCESSES).for_each(|_| _ = scheduler.reserve());
         Self {
             shared,
             scheduler,
@@ -341,7 +341,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
                     return Err(VtimeError::Uncovered { thread: task.0, call });
                 }
                 self.threads.push(Thread::default());
-                let TaskId(number) = self.scheduler.reserve(None);
+                let TaskId(number) = self.scheduler.reserve();
                 let process = slot.process.load(Relaxed);
                 self.shared.slots[number as usize].process.store(process, Relaxed);
                 self.threads[task.0 as usize].answer = i64::from(number);

@@ -73,6 +73,15 @@ fn writers_behind_a_lock_wait_for_it_and_its_holder_for_the_disk() {
     assert!(writes.is_some_and(|share| share > 0.5), "{found:?}");
 }
 
+/// One client that reads a cold database from a SATA drive.
+#[test]
+fn cold_lookups_are_bound_by_reads() {
+    let job = "engine = \"lmdb\"\nworkload = \"read_random\"\nrecords = 100_000\ncold_start = true";
+    let found = shares("device = \"model:intel-s3520\"", job);
+    assert_eq!(largest(&found), "drive_reads", "{found:?}");
+    assert!(found["drive_reads"] > 50.0, "{found:?}");
+}
+
 /// A volume that is held at its operations per second: neither its media nor the CPU is slow.
 #[test]
 fn a_full_volume_is_bound_by_its_rate_limit() {

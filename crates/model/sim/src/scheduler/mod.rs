@@ -64,8 +64,6 @@ struct Task {
     at: Nanos,
     began: Nanos,
     core: usize,
-    /// The only core that it may use.
-    pinned: Option<usize>,
     /// Virtual run time, deadline, and the lag when it went to sleep, ns.
     run_time: i64,
     deadline: i64,
@@ -181,30 +179,22 @@ impl Scheduler {
         self.idle.len() == self.cores.len()
     }
 
-    /// Whether a thread waits for `key`.
-    #[must_use]
-    pub fn is_awaited(&self, key: Key) -> bool {
-        self.waiting.contains_key(&key)
-    }
-
-    /// Adds a thread that is ready now; it may be bound to one core.
-    pub fn enter(&mut self, pinned: Option<usize>) -> TaskId {
-        let id = self.reserve(pinned);
+    /// Adds a thread that is ready now.
+    pub fn enter(&mut self) -> TaskId {
+        let id = self.reserve();
         self.start(id);
         id
     }
 
     /// Adds a thread that does not run before [`start`](Self::start).
-    pub fn reserve(&mut self, pinned: Option<usize>) -> TaskId {
+    pub fn reserve(&mut self) -> TaskId {
         let id = TaskId(self.tasks.len() as u32);
-        let pinned = pinned.map(|core| core % self.cores.len());
         let at = self.now;
         self.tasks.push(Task {
             state: State::Blocked(Wait::Sleep),
             at,
             began: at,
-            core: pinned.unwrap_or_default(),
-            pinned,
+            core: 0,
             run_time: 0,
             deadline: 0,
             lag: 0,
@@ -455,10 +445,6 @@ impl Scheduler {
         let at = task.at;
         self.enqueue(id, core);
         self.vacate(core, mean, at);
-        // A thread bound to this core may have displaced one that another core can run.
-        if let Some(idle) = self.idle.first().copied() {
-            self.fill(idle);
-        }
         true
     }
 

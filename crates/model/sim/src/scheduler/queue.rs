@@ -113,17 +113,11 @@ impl Scheduler {
         if let Some(&(_, task)) = own {
             self.dequeue(task);
             self.begin(task, core, at, Nanos::ZERO);
-        } else if let Some(task) = self.oldest_for(core) {
+        } else if let Some(task) = self.oldest.first().map(|(_, task)| *task) {
             self.move_to(task, core);
             let at = at.max(self.task(task).at) + self.costs.migration;
             self.begin(task, core, at, Nanos::ZERO);
         }
-    }
-
-    /// The thread that has been ready for longest and may run on `core`.
-    fn oldest_for(&self, core: usize) -> Option<TaskId> {
-        let may = |task: &TaskId| self.task(*task).pinned.is_none_or(|pinned| pinned == core);
-        self.oldest.iter().map(|(_, task)| *task).find(may)
     }
 
     /// Takes a ready thread out of its queue and gives it the same lag on another core.
@@ -212,26 +206,17 @@ impl Scheduler {
 
     /// Its previous core if that is idle, or any idle one.
     fn idle_core_for(&self, id: TaskId) -> Option<usize> {
-        let task = self.task(id);
-        match task.pinned {
-            Some(core) => self.idle.contains(&core).then_some(core),
-            None if self.idle.contains(&task.core) => Some(task.core),
-            None => self.idle.first().copied(),
-        }
+        let own = self.task(id).core;
+        if self.idle.contains(&own) { Some(own) } else { self.idle.first().copied() }
     }
 
     /// No core is idle: the thread waits on its waker's core, or on its own if that has fewer in its queue.
     fn queue_up(&mut self, id: TaskId, waker: Option<TaskId>) {
         self.counts.busy_wakes += 1;
         let own = self.task(id).core;
-        let core = match (self.task(id).pinned, waker.map(|waker| self.task(waker).core)) {
-            (Some(pinned), _) => pinned,
-            (None, Some(of_waker)) => {
-                let longer = self.cores[of_waker].queue.len() > self.cores[own].queue.len() + 1;
-                if longer { own } else { of_waker }
-            }
-            (None, None) => own,
-        };
+        let length = |core: usize| self.cores[core].queue.len();
+        let of_waker = waker.map(|waker| self.task(waker).core);
+        let core = of_waker.filter(|core| length(*core) <= length(own) + 1).unwrap_or(own);
         let mean = self.mean_of(core);
         let waiting = self.cores[core].queue.len() as i64 + 1;
         let slice = self.costs.slice.get() as i64;
@@ -261,9 +246,8 @@ impl Scheduler {
             return;
         }
         let queue = &self.cores[from].queue.by_deadline;
-        let movable = queue.iter().map(|(_, task)| *task);
-        let movable = movable.filter(|task| self.task(*task).pinned.is_none());
-        if let Some(task) = movable.min_by_key(|task| self.task(*task).at) {
+        let ready = queue.iter().map(|(_, task)| *task);
+        if let Some(task) = ready.min_by_key(|task| self.task(*task).at) {
             self.move_to(task, to);
             self.enqueue(task, to);
         }

@@ -19,7 +19,7 @@ fn late_loop(
     (cpu, latency, rounds): (u64, u64, u32),
     late: Nanos,
 ) -> Nanos {
-    let tasks: Vec<TaskId> = (0..threads).map(|_| scheduler.enter(None)).collect();
+    let tasks: Vec<TaskId> = (0..threads).map(|_| scheduler.enter()).collect();
     let mut left = vec![rounds; tasks.len()];
     let mut device: EventQueue<TaskId> = EventQueue::default();
     let mut end = Nanos::ZERO;
@@ -65,7 +65,7 @@ fn only_an_idle_core_is_woken_late() {
 #[test]
 fn a_wake_says_how_long_its_core_was_idle() {
     let mut scheduler = Scheduler::new(1, SchedulerCosts::FREE);
-    let (first, second) = (scheduler.enter(None), scheduler.enter(None));
+    let (first, second) = (scheduler.enter(), scheduler.enter());
     for task in [first, second] {
         let next = scheduler.next(None);
         assert!(matches!(next, Next::Run { task: one, .. } if one == task), "{next:?}");
@@ -102,9 +102,9 @@ fn a_closed_loop_takes_what_theory_says() {
 /// A wake-up on the waker's own core must cost less than one on an idle core.
 #[test]
 fn wake_ups_cost_what_the_constants_say() {
-    let round_trip = |costs: SchedulerCosts, pins: [Option<usize>; 2]| {
-        let mut scheduler = Scheduler::new(2, costs);
-        let tasks = pins.map(|pin| scheduler.enter(pin));
+    let round_trip = |costs: SchedulerCosts, cores: usize| {
+        let mut scheduler = Scheduler::new(cores, costs);
+        let tasks = [scheduler.enter(), scheduler.enter()];
         let (mut turns, mut begin) = (0, Nanos::ZERO);
         loop {
             let Next::Run { task, .. } = scheduler.next(None) else { panic!("stuck") };
@@ -123,10 +123,10 @@ fn wake_ups_cost_what_the_constants_say() {
         }
     };
     let costs = SchedulerCosts::VM_2026;
-    let (one, _) = round_trip(costs, [Some(0), Some(0)]);
+    let (one, _) = round_trip(costs, 1);
     let hop = costs.futex.busy + costs.block + costs.switch;
     assert!(one.abs_diff(2 * hop.get()) < 10, "{one} ns");
-    let (two, counts) = round_trip(costs, [Some(0), Some(1)]);
+    let (two, counts) = round_trip(costs, 2);
     let WakeCost { waker, latency, wakee, .. } = costs.futex;
     let hop = waker + latency + wakee;
     assert!(two.abs_diff(2 * hop.get()) < 50, "{two} ns, {counts:?}");
@@ -141,8 +141,8 @@ fn wake_ups_cost_what_the_constants_say() {
     let same =
         WakeTimes { same_core: Nanos(2_200), same_core_free: Nanos::ZERO, split: Some(split) };
     let fitted = SchedulerCosts::fitted(&same, &same);
-    let (one, _) = round_trip(fitted, [Some(0), Some(0)]);
-    let (two, _) = round_trip(fitted, [Some(0), Some(1)]);
+    let (one, _) = round_trip(fitted, 1);
+    let (two, _) = round_trip(fitted, 2);
     assert!(one.abs_diff(4_400) < 10 && two.abs_diff(38_000) < 50, "{one} and {two} ns");
 }
 
@@ -151,7 +151,7 @@ fn wake_ups_cost_what_the_constants_say() {
 fn waiters_are_woken_in_order_and_once() {
     let mut scheduler = Scheduler::new(4, SchedulerCosts::FREE);
     let key = Key(7);
-    let tasks: Vec<TaskId> = (0..4).map(|_| scheduler.enter(None)).collect();
+    let tasks: Vec<TaskId> = (0..4).map(|_| scheduler.enter()).collect();
     let mut order = Vec::new();
     let mut woke = 0;
     let mut began = [false; 4];
@@ -165,7 +165,7 @@ fn waiters_are_woken_in_order_and_once() {
             (3, true) => {
                 assert!(scheduler.timed_out(task));
                 woke = scheduler.wake(task, key, 9, Waker::Futex);
-                assert!(!scheduler.is_awaited(key));
+                assert!(!scheduler.waiting.contains_key(&key));
                 scheduler.exit(task);
             }
             (1, false) => scheduler.block(task, &[key, Key(8)], Some(Nanos(500)), Wait::Lock),
@@ -188,7 +188,7 @@ fn waiters_are_woken_in_order_and_once() {
 #[test]
 fn busy_threads_share_the_cores() {
     let mut scheduler = Scheduler::new(2, SchedulerCosts::FREE);
-    let tasks: Vec<TaskId> = (0..4).map(|_| scheduler.enter(None)).collect();
+    let tasks: Vec<TaskId> = (0..4).map(|_| scheduler.enter()).collect();
     while scheduler.now() < Nanos::from_millis(600) {
         let Next::Run { task, until } = scheduler.next(None) else { panic!("stuck") };
         let step = until.since(scheduler.time_of(task)).get().clamp(10 * MICRO, 1_000 * MICRO);
@@ -204,7 +204,7 @@ fn busy_threads_share_the_cores() {
 #[test]
 fn threads_that_spin_do_not_wait_for_each_other() {
     let mut scheduler = Scheduler::new(3, SchedulerCosts::FREE);
-    let [one, two, worker] = [(); 3].map(|()| scheduler.enter(None));
+    let [one, two, worker] = [(); 3].map(|()| scheduler.enter());
     let next = |scheduler: &mut Scheduler, cpu: u64, yields: bool| {
         let Next::Run { task, until } = scheduler.next(None) else { panic!("stuck") };
         scheduler.charge(task, Nanos(cpu * MICRO));
@@ -238,18 +238,14 @@ proptest! {
         steps in proptest::collection::vec((0..7u8, 0..40_000u64, 0..4u64), 1..400),
     ) {
         let mut scheduler = Scheduler::new(cores, SchedulerCosts::VM_2026);
-        for number in 0..threads {
-            scheduler.enter((number % 5 == 4).then_some(0));
-        }
+        (0..threads).for_each(|_| _ = scheduler.enter());
         let mut device: EventQueue<TaskId> = EventQueue::default();
         let (mut steps, mut last, mut ended) = (steps.into_iter(), Nanos::ZERO, 0);
         loop {
             let next = scheduler.next(device.next_time());
             prop_assert!(scheduler.now() >= last);
             last = scheduler.now();
-            let pinned = |task: &TaskId| scheduler.task(*task).pinned.is_some();
-            let waiting = scheduler.oldest.iter().any(|(_, task)| !pinned(task));
-            prop_assert!(scheduler.idle.is_empty() || !waiting);
+            prop_assert!(scheduler.idle.is_empty() || scheduler.oldest.is_empty());
             match next {
                 Next::Run { task, .. } => {
                     let (what, time, key) = steps.next().unwrap_or((5, 1, 0));
