@@ -64,8 +64,8 @@ pub fn gains(group: &Group<'_>, parts: &TimeParts, main: Part) -> Option<Vec<Gai
         cores => f64::from(cores),
     };
     let clients = group.first.point.get("clients").and_then(|text| text.parse().ok());
-    let loads = (clients.unwrap_or(1), cores);
-    let of = |change| bounds(parts, change, loads);
+    let load = Load { clients: clients.unwrap_or(1), cores };
+    let of = |change| bounds(parts, change, load);
     let all = changes.into_iter().map(of);
     Some(all.filter(|one| one.change == Change::FreeDrive || one.high >= GAIN_MIN).collect())
 }
@@ -87,7 +87,14 @@ fn count(list: &str) -> Option<u32> {
     list.split(',').map(range).sum()
 }
 
-fn bounds(parts: &TimeParts, change: Change, (clients, cores): (u64, f64)) -> Gain {
+/// Clients of a closed loop, and the cores that they have.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    clients: u64,
+    cores: f64,
+}
+
+fn bounds(parts: &TimeParts, change: Change, Load { clients, cores }: Load) -> Gain {
     let own = (1.0 - parts.share_of_others()).max(f64::MIN_POSITIVE);
     let cpu = parts.share(Part::Cpu) + parts.share(Part::WakeUps);
     let (removed, cores) = match change {
@@ -121,10 +128,10 @@ mod tests {
     use units::Nanos;
 
     fn of(times: &[(Part, u64)], change: Change, (clients, cores): (u64, u32)) -> (f64, f64) {
-        let loads = (clients, f64::from(cores));
+        let load = Load { clients, cores: f64::from(cores) };
         let parts: Vec<_> = times.iter().map(|(part, time)| (*part, Nanos(*time))).collect();
         let whole = parts.iter().fold(Nanos::ZERO, |sum, (_, time)| sum + *time);
-        let Gain { low, high, .. } = bounds(&TimeParts { whole, parts }, change, loads);
+        let Gain { low, high, .. } = bounds(&TimeParts { whole, parts }, change, load);
         ((low * 100.0).round() / 100.0, (high * 100.0).round() / 100.0)
     }
 

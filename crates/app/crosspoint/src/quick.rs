@@ -25,7 +25,7 @@ pub fn study_of(
     target: Option<&str>,
     job: &JobArguments,
 ) -> Result<String, String> {
-    let Descriptor { command, operations, virtual_time, .. } = *engine;
+    let Descriptor { command, operations, .. } = *engine;
     let foreign: &[&[&str]] = match operations {
         Operations::Block => &[KEY_VALUE, SQL, DATABASES],
         Operations::Sql => &[BLOCK, KEY_VALUE],
@@ -36,8 +36,7 @@ pub fn study_of(
         return Err(format!("{command} jobs have no option --{name}"));
     }
     let mut text = format!("schema = 2\nname = {command:?}\n\n");
-    let attaches = operations != Operations::Block && virtual_time == VirtualTime::No;
-    stack(&mut text, (operations, attaches), target.unwrap_or("."), job);
+    stack(&mut text, engine, target.unwrap_or("."), job);
     let runtime = job.runtime.as_deref().map_or_else(|| "10s".to_owned(), time);
     let _ = write!(
         text,
@@ -75,19 +74,13 @@ pub fn study_of(
     Ok(text)
 }
 
-/// With `attaches`, the engine does not run in virtual time, so a model is attached.
-fn stack(
-    text: &mut String,
-    (operations, attaches): (Operations, bool),
-    target: &str,
-    job: &JobArguments,
-) {
-    let database = operations != Operations::Block;
+fn stack(text: &mut String, engine: &Descriptor, target: &str, job: &JobArguments) {
+    let database = engine.operations != Operations::Block;
     let size = job.size.as_deref().map_or_else(|| "1GiB".to_owned(), bytes);
     text.push_str("[[stack]]\nname = \"target\"\n");
     if target.starts_with("model:") {
         let _ = writeln!(text, "device = {}", quoted(target));
-        if attaches {
+        if database && engine.virtual_time == VirtualTime::No {
             let _ = writeln!(text, "attach = true\nfile_system = \"ext4\"\nsize = \"4GiB\"");
         } else if !database && job.size.is_some() {
             let _ = writeln!(text, "size = {}", quoted(&size));

@@ -75,7 +75,13 @@ pub fn doctor(dir: &Path) -> Vec<Check> {
     let together = "cargo build --release makes both programs; keep them together";
     let (raw, place) = crate::databases::raw_program();
     let found = if raw { "found".into() } else { format!("{place} does not exist") };
+    let observed = crate::simulated::observation().is_some();
+    let waits = match observed {
+        true => "waits of measured databases are timed",
+        false => "the library that times waits of measured databases was not found",
+    };
     checks.extend([
+        Check::limited_unless(observed, "time breakdown", waits, together),
         Check::limited_unless(raw, "bare devices", found, together),
         grounds(),
         controller(

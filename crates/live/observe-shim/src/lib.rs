@@ -319,9 +319,16 @@ extern "C" fn join() {
     let Ok(waits) = Waits::map(&file) else { return };
     // SAFETY: a function of this library.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-    // Programs that this one starts have other descriptors.
-    // SAFETY: single-threaded so far, and a string with a terminating 0.
-    unsafe { libc::unsetenv(c"LD_PRELOAD".as_ptr()) };
+    // Programs that this one starts have other descriptors; the user's own libraries follow ours.
+    // SAFETY: single-threaded so far, and strings with a terminating 0, or null.
+    unsafe {
+        let all = libc::getenv(c"LD_PRELOAD".as_ptr());
+        let rest = if all.is_null() { all } else { libc::strchr(all, c_int::from(b':')) };
+        match rest.is_null() {
+            true => libc::unsetenv(c"LD_PRELOAD".as_ptr()),
+            false => libc::setenv(c"LD_PRELOAD".as_ptr(), rest.add(1), 1),
+        };
+    }
     WAITS.store(std::ptr::from_ref(waits).cast_mut(), Release);
 }
 

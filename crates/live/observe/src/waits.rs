@@ -104,7 +104,7 @@ impl WaitTimes {
         let mut times: [u64; TIME_KINDS.len()] =
             std::array::from_fn(|kind| self.times[kind].saturating_sub(earlier.times[kind]));
         let blocked = whole.saturating_sub(times[CPU]).saturating_sub(times[RUN_QUEUE]);
-        let waited: u64 = times[WAITS..].iter().sum();
+        let waited = times[WAITS..].iter().fold(0_u64, |sum, time| sum.saturating_add(*time));
         if waited > blocked {
             let part = blocked as f64 / waited as f64;
             times[WAITS..].iter_mut().for_each(|time| *time = (*time as f64 * part) as u64);
@@ -125,10 +125,12 @@ impl WaitTimes {
     }
 
     fn add(&mut self, more: &Self) {
-        self.times.iter_mut().zip(more.times).for_each(|(sum, time)| *sum += time);
-        self.calls += more.calls;
-        self.faults += more.faults;
-        self.whole += more.whole;
+        // The numbers come from other programs.
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        self.times.iter_mut().zip(more.times).for_each(|(sum, time)| add(sum, time));
+        add(&mut self.calls, more.calls);
+        add(&mut self.faults, more.faults);
+        add(&mut self.whole, more.whole);
     }
 }
 
@@ -145,18 +147,22 @@ impl Observation {
     /// # Errors
     /// The library cannot be opened, or the memory cannot be made.
     pub fn new(library: &Path) -> std::io::Result<Self> {
-        let library = File::open(library)?;
-        let flags = rustix::fs::MemfdFlags::CLOEXEC;
-        let memory = File::from(rustix::fs::memfd_create("crosspoint-waits", flags)?);
+        use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let memory = File::from(memfd_create("crosspoint-waits", flags)?);
         memory.set_len(Waits::SIZE)?;
+        // A server of another user has it, and could otherwise truncate it under the reader.
+        fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Waits::mapped(&memory)?.magic.store(MAGIC, Relaxed);
-        Ok(Self { memory, library })
+        Ok(Self { memory, library: File::open(library)? })
     }
 
     /// Makes a program one of those that are observed. It may belong to another user.
     pub fn admit(&self, command: &mut Command) {
         let (memory, library) = (self.memory.as_raw_fd(), self.library.as_raw_fd());
-        command.env("LD_PRELOAD", format!("/proc/self/fd/{library}"));
+        // The library leaves the user's own in place.
+        let own = std::env::var("LD_PRELOAD").map(|own| format!(":{own}")).unwrap_or_default();
+        command.env("LD_PRELOAD", format!("/proc/self/fd/{library}{own}"));
         command.env(OBSERVE_VARIABLE, format!("/proc/self/fd/{memory}"));
         // SAFETY: two system calls, on descriptors that are open until the program has started.
         unsafe {
@@ -249,7 +255,8 @@ impl WaitReader {
             for (time, ticks) in times[WAITS..].iter_mut().zip(&slot.ticks) {
                 *time = (ticks.load(Relaxed) as f64 * self.tick) as u64;
             }
-            calls = slot.calls.iter().map(|calls| calls.load(Relaxed)).sum();
+            let all = slot.calls.iter().map(|calls| calls.load(Relaxed));
+            calls = all.fold(0, u64::saturating_add);
         }
         Some(WaitTimes { times, calls, faults: field(12)?, whole: now.saturating_sub(began) })
     }
@@ -324,6 +331,8 @@ mod tests {
         let known = reading([400, 100, 0, 0, 0, 300, 0, 0, 0], 1000, 0).since(&none);
         assert_eq!(known.times[WAITS + 2], 300, "the rest is not known");
         let faults = reading([400, 100, 0, 0, 0, 300, 0, 0, 0], 1000, 7).since(&none);
+        let wild = WaitTimes::sum([reading([u64::MAX; 9], 1000, 0); 2].into_iter());
+        assert!(wild.since(&none).times[WAITS..].iter().all(|time| *time <= 1000), "{wild:?}");
         let second = 1_000_000_000;
         let one = reading([0; 9], second, 1).since(&none);
         assert_eq!(one.times[WAITS + 2], FAULT_MAX, "one fault does not take a second");

@@ -14,7 +14,7 @@ use vtime::wire::{CLEANED, Call, access};
 
 use crate::descriptors::file_of;
 use crate::real::{answer, errno, kernel, same, set_errno, system_call};
-use crate::regions::{MAPS, Map, PAGE, REGIONS, map_of, replaced, unused};
+use crate::regions::{MAPS, Map, Mapped, PAGE, REGIONS, map_of, note, replaced};
 use crate::turn::{Turn, process, ticks};
 
 /// Ticks between a fault and its handler: a cost of the emulation, not of the program.
@@ -300,11 +300,10 @@ fn map_file(turn: Turn, (file, flags): (u64, u64), arguments: [i64; 6]) -> i64 {
         replaced(start as usize, length);
     }
     let end = start as usize + length;
-    let values = (offset as u64, flags & access::RANDOM, [writes, may_write && !writes]);
-    if let Some(map) = unused() {
-        map.set(start as usize..end, values);
-        map.file.store(file, Relaxed);
-    }
+    let flags = flags & access::RANDOM;
+    let keeps = may_write && !writes;
+    let mapped = Mapped { file, offset: offset as u64, flags, writes, keeps };
+    note(start as usize..end, mapped);
     start
 }
 

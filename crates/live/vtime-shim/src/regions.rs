@@ -32,19 +32,36 @@ pub struct Map {
 }
 
 impl Map {
-    /// Sets all but the file: addresses, file offset and flags, and whether it writes and keeps.
-    pub fn set(
-        &self,
-        range: Range<usize>,
-        (offset, flags, [writes, keeps]): (u64, u64, [bool; 2]),
-    ) {
+    /// Takes this entry for a mapping.
+    fn set(&self, range: Range<usize>, mapped: Mapped) {
         self.start.store(range.start, Relaxed);
         self.end.store(range.end, Relaxed);
-        self.offset.store(offset, Relaxed);
-        self.flags.store(flags, Relaxed);
-        self.writes.store(writes, Relaxed);
-        self.keeps.store(keeps, Relaxed);
+        self.offset.store(mapped.offset, Relaxed);
+        self.flags.store(mapped.flags, Relaxed);
+        self.writes.store(mapped.writes, Relaxed);
+        self.keeps.store(mapped.keeps, Relaxed);
+        self.file.store(mapped.file, Relaxed);
     }
+
+    fn mapped(&self) -> Mapped {
+        Mapped {
+            file: self.file.load(Relaxed),
+            offset: self.offset.load(Relaxed),
+            flags: self.flags.load(Relaxed),
+            writes: self.writes.load(Relaxed),
+            keeps: self.keeps.load(Relaxed),
+        }
+    }
+}
+
+/// What is mapped; see [`Map`].
+#[derive(Clone, Copy)]
+pub struct Mapped {
+    pub file: u64,
+    pub offset: u64,
+    pub flags: u64,
+    pub writes: bool,
+    pub keeps: bool,
 }
 
 pub static REGIONS: [Map; MAPS] = [const {
@@ -72,18 +89,19 @@ pub fn map_of(address: usize) -> Option<&'static Map> {
     })
 }
 
-/// A free entry; without one the simulation ends.
-pub fn unused() -> Option<&'static Map> {
-    let free = REGIONS.iter().find(|map| map.file.load(Relaxed) == 0);
-    if free.is_none()
-        && let Some(turn) = Turn::enter_file()
-    {
-        turn.uncovered("more than 64 mappings of files on the modelled drive");
+/// Notes a mapping; without a free entry the simulation ends.
+pub fn note(range: Range<usize>, mapped: Mapped) {
+    match REGIONS.iter().find(|map| map.file.load(Relaxed) == 0) {
+        Some(free) => free.set(range, mapped),
+        None => {
+            if let Some(turn) = Turn::enter_file() {
+                turn.uncovered("more than 64 mappings of files on the modelled drive");
+            }
+        }
     }
-    free
 }
 
-/// Something else is at these addresses now, or nothing.
+/// Something else is at these addresses now, or nothing. The kernel has accepted them.
 pub fn replaced(place: usize, size: usize) {
     let range: Range<usize> = place..(place + size).next_multiple_of(PAGE);
     for map in REGIONS.iter().filter(|map| map.file.load(Relaxed) != 0) {
@@ -91,23 +109,15 @@ pub fn replaced(place: usize, size: usize) {
         if range.end <= start || end <= range.start {
             continue;
         }
-        let (file, offset) = (map.file.load(Relaxed), map.offset.load(Relaxed));
-        let kinds = [&map.writes, &map.keeps].map(|kind| kind.load(Relaxed));
-        let of = |range: Range<usize>| {
-            let values = (offset + (range.start - start) as u64, map.flags.load(Relaxed), kinds);
-            (range, values)
-        };
+        let mapped = map.mapped();
         map.file.store(0, Relaxed);
         // What is left before and behind it.
-        for rest in [start..range.start, range.end..end].into_iter().filter(|rest| !rest.is_empty())
-        {
-            if let Some(place) = unused() {
-                let (range, values) = of(rest);
-                place.set(range, values);
-                place.file.store(file, Relaxed);
-            }
+        let rests = [start..range.start, range.end..end];
+        for rest in rests.into_iter().filter(|rest| !rest.is_empty()) {
+            let offset = mapped.offset + (rest.start - start) as u64;
+            note(rest, Mapped { offset, ..mapped });
         }
-        released(file);
+        released(mapped.file);
     }
 }
 

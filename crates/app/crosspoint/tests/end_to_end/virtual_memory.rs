@@ -1,14 +1,32 @@
 //! Mapped files and the page cache in virtual time.
 
+use std::process::Output;
+
 use crate::support::{Scratch, expect, stderr, stdout};
 use crate::virtual_time::{PYTHON, count, exec, has_python};
+
+/// Runs a script whose files are in memory, as files that are mapped must be.
+fn exec_in_memory(options: &[&str], script: &str) -> Output {
+    let memory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+    let scratch = Scratch::new();
+    let mut command = scratch.crosspoint();
+    command.args(["exec", "--on", "model:intel-p4800x"]).args(options);
+    command.arg("--directory").arg(memory.path()).args(["--", PYTHON, "-c", script]);
+    let output = command.current_dir(memory.path()).output().expect("it starts");
+    expect(&output, 0);
+    output
+}
+
+/// The summary's line on the device.
+fn device_line(summary: &str) -> &str {
+    summary.lines().find(|line| line.starts_with("device:")).expect("a line")
+}
 
 /// Contents and flushes of a file that is written through a mapping: a page that stayed writable after a
 /// flush would be missing from the next one.
 #[test]
 fn mappings_are_written_and_flushed() {
     let Some(()) = has_python() else { return };
-    let memory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
     let script = "import mmap, os\n\
         f = os.open('data', os.O_RDWR | os.O_CREAT); os.ftruncate(f, 64 * 4096)\n\
         m = mmap.mmap(f, 64 * 4096)\n\
@@ -25,16 +43,11 @@ fn mappings_are_written_and_flushed() {
         print(private[0])\n\
         alone = mmap.mmap(os.open('data', os.O_RDONLY), 8192, prot=mmap.PROT_READ)\n\
         print(alone[4096])";
-    let scratch = Scratch::new();
-    let mut command = scratch.crosspoint();
-    command.args(["exec", "--on", "model:intel-p4800x", "--directory"]).arg(memory.path());
-    command.args(["--", PYTHON, "-c", script]).current_dir(memory.path());
-    let output = command.output().expect("it starts");
-    expect(&output, 0);
+    let output = exec_in_memory(&[], script);
     assert_eq!(stdout(&output), "[2, 2, 122, 3, 0]\n9\n2\n");
     let summary = stderr(&output);
     assert_eq!(count(&summary, "flushes"), 6.0, "{summary}");
-    let line = summary.lines().find(|line| line.starts_with("device:")).expect("a line");
+    let line = device_line(&summary);
     // 8 and 8 pages, 2, 1 and 1, and two commits of 12 KiB for what was allocated; the other file stays
     // dirty.
     assert!(line.contains("writes (104 KiB)"), "{summary}");
@@ -45,7 +58,6 @@ fn mappings_are_written_and_flushed() {
 #[test]
 fn memory_in_place_of_a_mapping_survives_an_eviction() {
     let Some(()) = has_python() else { return };
-    let memory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
     let script = "import ctypes, mmap, os\n\
         f = os.open('data', os.O_RDWR | os.O_CREAT); os.ftruncate(f, 64 * 4096)\n\
         m = mmap.mmap(f, 64 * 4096)\n\
@@ -63,14 +75,7 @@ fn memory_in_place_of_a_mapping_survives_an_eviction() {
         for i in range(0, 1 << 23, 1 << 16): os.pread(o, 1 << 16, i)\n\
         byte = lambda page: ctypes.c_char.from_address(start + page * 4096).value[0]\n\
         print([byte(page) for page in (0, 15, 16, 23, 24, 47, 48, 55)])";
-    let scratch = Scratch::new();
-    let mut command = scratch.crosspoint();
-    command
-        .args(["exec", "--on", "model:intel-p4800x", "--memory", "4MiB", "--directory"])
-        .arg(memory.path());
-    command.args(["--", PYTHON, "-c", script]).current_dir(memory.path());
-    let output = command.output().expect("it starts");
-    expect(&output, 0);
+    let output = exec_in_memory(&["--memory", "4MiB"], script);
     assert_eq!(stdout(&output), "[5, 5, 7, 7, 5, 5, 7, 7]\n");
 }
 
@@ -87,7 +92,7 @@ fn redirected_output_is_on_the_drive() {
     let output = command.output().expect("it starts");
     expect(&output, 0);
     let summary = stderr(&output);
-    let line = summary.lines().find(|line| line.starts_with("device:")).expect("a line");
+    let line = device_line(&summary);
     assert!(line.contains("writes (1.01 MiB)") && line.contains("1 flushes"), "{summary}");
 }
 
@@ -95,7 +100,6 @@ fn redirected_output_is_on_the_drive() {
 #[test]
 fn a_removed_file_is_on_the_drive_until_it_is_closed() {
     let Some(()) = has_python() else { return };
-    let memory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
     let script = "import mmap, os\n\
         f = os.open('data', os.O_RDWR | os.O_CREAT); os.pwrite(f, bytes(64 * 4096), 0)\n\
         g = os.dup(f); os.unlink('data'); os.close(f); os.fsync(g)\n\
@@ -106,15 +110,10 @@ fn a_removed_file_is_on_the_drive_until_it_is_closed() {
         m = memoryview(mmap.mmap(t, 2 * 4096))\n\
         os.lseek(g, 0, 0); print(os.readv(g, [m[:4096], m[4096:]]))\n\
         os.truncate('target', 4096); os.close(g)";
-    let scratch = Scratch::new();
-    let mut command = scratch.crosspoint();
-    command.args(["exec", "--on", "model:intel-p4800x", "--directory"]).arg(memory.path());
-    command.args(["--", PYTHON, "-c", script]).current_dir(memory.path());
-    let output = command.output().expect("it starts");
-    expect(&output, 0);
+    let output = exec_in_memory(&[], script);
     assert_eq!(stdout(&output), "8192\n", "buffers in mapped files");
     let summary = stderr(&output);
-    let line = summary.lines().find(|line| line.starts_with("device:")).expect("a line");
+    let line = device_line(&summary);
     assert!(line.contains("reads (256 KiB)") && line.contains("writes (268 KiB)"), "{summary}");
 }
 
