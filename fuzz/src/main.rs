@@ -13,6 +13,7 @@ mod host;
 mod journal;
 mod profile;
 mod quantity;
+mod recording;
 mod reply;
 mod set;
 mod settings;
@@ -49,6 +50,7 @@ fuzz_target!(|bytes: &[u8]| {
         ("journal", _) => journal::run(bytes),
         ("profile", Ok(text)) => profile::run(text),
         ("quantity", Ok(text)) => quantity::run(text),
+        ("recording", _) => recording::run(bytes),
         ("reply", _) => reply::run(bytes),
         ("set", Ok(text)) => set::run(text),
         ("settings", Ok(text)) => settings::run(text),

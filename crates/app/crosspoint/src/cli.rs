@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+pub use crate::cli_capture::{CaptureAction, CaptureArguments};
 pub use crate::cli_device::{DeviceAction, FitArguments};
 pub use crate::cli_drives::{
     AUTO, AttachArguments, CutFileSystem, ExecArguments, PowerCutsArguments,
@@ -239,6 +240,17 @@ pub enum Verb {
             validated; see docs/VALIDATION.md."
     )]
     Exec(ExecArguments),
+    /// Record a database that is running now, and show where its time goes (requires root)
+    #[command(
+        subcommand_negates_reqs = true,
+        args_conflicts_with_subcommands = true,
+        after_help = "Examples: crosspoint capture --service mariadb --for 60s -o monday.cpcap\n          \
+            crosspoint capture show monday.cpcap\n          \
+            crosspoint capture predict monday.cpcap --on model:samsung-990-pro\n\n\
+            Records scheduling, system calls and block I/O of the process and of its clients on this host\n\
+            by the kernel's event tracing. A recording contains no data, SQL text or file names."
+    )]
+    Capture(CaptureArguments),
     /// Detach an attached device
     #[command(after_help = "Example: crosspoint detach --all")]
     Detach {
@@ -274,6 +286,9 @@ pub enum Verb {
         #[arg(long)]
         socket: bool,
     },
+    /// Clean up if the process at the other end of stdin is killed
+    #[command(hide = true, name = crate::guard::VERB)]
+    Guard,
     /// Serve a modelled drive for another process of this program; JSON lines on stdin and stdout
     #[command(hide = true, name = runner::drives::DRIVE_VERB)]
     ServeDrive,

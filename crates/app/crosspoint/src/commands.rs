@@ -56,6 +56,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Verb::Doctor { directory, noise: true, json } => crate::noise::run(&directory, json),
         Verb::Doctor { directory, json, .. } => Ok(doctor(&directory, json)),
         Verb::Attach(arguments) => attach::run(&arguments),
+        Verb::Capture(arguments) => crate::capturing::run(&arguments),
         Verb::Exec(arguments) => crate::exec::run(&arguments),
         Verb::Detach { disk, json, .. } => attach::detach(disk.as_deref(), json),
         Verb::PowerCuts(arguments) => power_cuts::run(&arguments),
@@ -79,6 +80,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
                 Ok(exit::ENVIRONMENT)
             }
         },
+        Verb::Guard => crate::guard::wait(),
         Verb::ServeDrive => match runner::drives::serve_drive() {
             Ok(()) => Ok(exit::OK),
             Err(error) => {

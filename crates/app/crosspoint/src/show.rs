@@ -22,6 +22,10 @@ pub enum Failure {
     Output(String, std::io::Error),
     /// The input could not be read.
     Input(String, std::io::Error),
+    /// A database that cannot be recorded: why, and what to do.
+    Capture(String, &'static str),
+    /// A file that is no undamaged recording.
+    Recording(String, capture::FormatError),
 }
 
 impl<E: Into<RunnerError>> From<E> for Failure {
@@ -46,6 +50,17 @@ impl Failure {
                 say!(
                     "error: {path} cannot be read as a bundle: {error}\n  help: get the file again, or make \
                      a new one from the run folder: crosspoint bundle RUN"
+                );
+                exit::NOT_KEPT
+            }
+            Self::Capture(reason, next) => {
+                say!("error: {}\n  help: {next}", bounded(reason));
+                exit::ENVIRONMENT
+            }
+            Self::Recording(path, error) => {
+                let path = bounded(path);
+                say!(
+                    "error: {path}: {error}\n  help: record it again: crosspoint capture --pid PID"
                 );
                 exit::NOT_KEPT
             }

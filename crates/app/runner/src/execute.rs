@@ -172,6 +172,12 @@ pub fn default_folder(study: &str) -> PathBuf {
     free_name(Path::new(RUNS), &named(study, &jiff::Zoned::now()))
 }
 
+/// A file name in the current directory with the date and time.
+#[must_use]
+pub fn with_time(name: &str) -> PathBuf {
+    named(name, &jiff::Zoned::now()).into()
+}
+
 fn named(study: &str, at: &jiff::Zoned) -> String {
     format!("{study}-{}", at.strftime("%Y%m%d-%H%M%S"))
 }

@@ -53,7 +53,7 @@ pub use doctor::{Check, Status, doctor};
 pub use drives::check_faults;
 pub use error::{ExitClass, RunnerError};
 pub use estimate::{Estimate, estimate};
-pub use execute::{Resumed, default_folder, execute, resume};
+pub use execute::{Resumed, default_folder, execute, resume, with_time};
 pub use lacks::{MissingRequirement, lacks, possible, privileges};
 pub use options::Options;
 pub use power_cuts::{CutRecord, PowerCuts, power_cuts, study_of};

@@ -152,7 +152,7 @@ fn counter() -> Option<Counter> {
 
 /// The kernel's monotonic clock, nanoseconds.
 #[inline]
-fn monotonic() -> u64 {
+pub fn monotonic() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a local variable, and a clock that every kernel has.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };

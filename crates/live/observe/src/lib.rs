@@ -17,7 +17,7 @@ pub mod waits;
 mod wake_ups;
 
 pub use block_device::BlockDevice;
-pub use clock::Clock;
+pub use clock::{Clock, monotonic};
 pub use control::{Control, Keep, Progress};
 pub use host_cpu::{HostCpu, cores, cpus};
 pub use io_workers::IoWorkers;

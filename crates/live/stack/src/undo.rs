@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::StackError;
 use crate::mark::{Mark, not_ours};
 use crate::mounts::{PATIENCE, detach, holds_mount, unmount, unmount_left};
+use crate::tracefs::remove_instance;
 use crate::ungroup::remove_group;
 
 /// Restores a variable of a shared server: `(dsn, name, value)`; returns the error.
@@ -44,6 +45,11 @@ pub enum Undo {
         path: PathBuf,
         /// Where its processes were before.
         home: PathBuf,
+    },
+    /// Remove an instance of the kernel's event tracing.
+    RemoveTraceInstance {
+        /// Its name.
+        name: String,
     },
     /// Disable FUSE over io_uring again, which was enabled while mounting.
     ForbidRings,
@@ -84,6 +90,9 @@ pub(crate) fn undo(
         Undo::RemoveGroup { path, home } => {
             let removed = remove_group(path, home, mark)?;
             Ok(removed.then(|| format!("removed the group {}", path.display())))
+        }
+        Undo::RemoveTraceInstance { name } => {
+            Ok(remove_instance(name, mark)?.then(|| format!("removed the trace instance {name}")))
         }
         Undo::RestoreSetting { dsn, name, value } => {
             restore(dsn, name, value).map_err(|reason| {

@@ -5,6 +5,7 @@ mod attack;
 mod bad_input;
 mod bottlenecks;
 mod calibration;
+mod capturing;
 mod compare;
 mod database_faults;
 mod databases;

@@ -1,0 +1,280 @@
+//! What a recording shows, as text and as a JSON document.
+
+use capture::{
+    Breakdown, Class, ClassTime, DriveLoad, Gain, Header, Part, Parts, Predictor, Requests,
+};
+use serde_json::{Value, json};
+use units::{Bytes, Nanos, human_count};
+
+/// Shares below this are left out of tables for people.
+const SHOWN: f64 = 0.005;
+
+const fn name(class: Class) -> &'static str {
+    match class {
+        Class::Foreground => "foreground",
+        Class::Background => "background",
+        Class::Client => "clients",
+        Class::FileSystem => "file system",
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// The largest parts of some time, as `37 % read, 12 % CPU`.
+fn largest(parts: &Parts, most: usize) -> String {
+    let total = parts.values().sum::<u64>().max(1) as f64;
+    let mut parts: Vec<(f64, Part)> =
+        parts.iter().map(|(part, time)| (*time as f64 / total, *part)).collect();
+    parts.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let shown = parts.into_iter().take(most).filter(|(share, _)| *share >= SHOWN);
+    shown
+        .map(|(share, part)| format!("{} {}", percent(share), part.name()))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// For people.
+pub fn text(header: &Header, breakdown: &Breakdown, free: Option<Gain>) -> String {
+    let mut lines = vec![facts(header)];
+    let foreground = breakdown.classes.get(&Class::Foreground);
+    if let Some(time) = foreground {
+        lines.push(limit(header, time));
+    }
+    if let Some(gain) = free {
+        lines.push(free_drive(&gain));
+    }
+    lines.push(String::new());
+    lines.push(format!("{:<20}{}", "share of time", columns(breakdown)));
+    for part in Part::ALL {
+        let shares =
+            Class::ALL.map(|class| breakdown.classes.get(&class).map(|time| time.share(part)));
+        if shares.iter().flatten().any(|share| *share >= SHOWN) {
+            let cells = shares.into_iter().flatten().map(|share| match share {
+                share if share >= SHOWN => format!("{:>13}", percent(share)),
+                _ => format!("{:>13}", ""),
+            });
+            lines.push(format!("{:<20}{}", part.name(), cells.collect::<String>()));
+        }
+    }
+    let threads = breakdown.classes.values().map(|time| format!("{:>13}", time.threads));
+    lines.push(format!("{:<20}{}", "threads", threads.collect::<String>()));
+    if let Some(time) = foreground.filter(|time| !time.behind.is_empty()) {
+        lines.push(String::new());
+        lines.push(format!(
+            "while the foreground waited for other threads, those spent: {}",
+            largest(&time.behind, 5)
+        ));
+    }
+    if foreground.is_some() {
+        lines.push(String::new());
+        lines.push(axis(header, breakdown));
+    }
+    for (number, load) in &breakdown.drives {
+        let disk = header.disk.iter().find(|disk| disk.number == *number);
+        lines.push(String::new());
+        lines.push(drive(header, disk.map_or("?", |disk| &disk.name), load));
+    }
+    lines.join("\n")
+}
+
+fn facts(header: &Header) -> String {
+    let of = |client| {
+        let names = header.process.iter().filter(|one| one.client == client);
+        names.map(|one| format!("{} ({})", one.name, one.pid)).collect::<Vec<_>>().join(", ")
+    };
+    let clients = match of(true) {
+        none if none.is_empty() => String::new(),
+        some => format!(", clients {some}"),
+    };
+    let cost = header.overhead.map_or_else(String::new, |cost| {
+        format!(
+            "; recording cost {:.0} % of the rate (+-{:.0})",
+            cost.lost * 100.0,
+            cost.error * 200.0
+        )
+    });
+    let lost = match header.lost {
+        0 => String::new(),
+        lost => format!("; {} events were lost", human_count(lost as f64)),
+    };
+    let load = match header.other_load + header.steal {
+        load if load < 0.05 => String::new(),
+        load => format!("; other load {} of the CPUs", percent(load)),
+    };
+    format!("{} on {} CPUs, {}{clients}{load}{cost}{lost}", of(false), header.cpus, header.length())
+}
+
+/// The first limit of the foreground.
+fn limit(header: &Header, time: &ClassTime) -> String {
+    let busy = |part: &Part| {
+        !matches!(part, Part::Wait(capture::Waiting::Message | capture::Waiting::Timer))
+    };
+    let parts: Parts = time
+        .parts
+        .iter()
+        .filter(|(part, _)| busy(part))
+        .map(|(part, time)| (*part, *time))
+        .collect();
+    let rate = match time.sends {
+        0 => String::new(),
+        sends => {
+            let per_second = sends as f64 / header.length().as_secs_f64();
+            format!("{} responses/s; ", human_count(per_second))
+        }
+    };
+    let idle = 1.0 - parts.values().sum::<u64>() as f64 / time.total().max(1) as f64;
+    let idle = if idle < 0.05 { String::new() } else { format!(" (idle {})", percent(idle)) };
+    format!("{rate}busy time of the foreground{idle}: {}", largest(&parts, 4))
+}
+
+/// What the fastest drive imaginable would give.
+fn free_drive(gain: &Gain) -> String {
+    format!(
+        "an infinitely fast drive: {:.2}x to {:.2}x this rate, with the same clients",
+        gain.least, gain.most
+    )
+}
+
+fn columns(breakdown: &Breakdown) -> String {
+    let shown = Class::ALL.iter().filter(|class| breakdown.classes.contains_key(class));
+    shown.map(|class| format!("{:>13}", name(*class))).collect()
+}
+
+/// Foreground time by interval, the largest parts.
+fn axis(header: &Header, breakdown: &Breakdown) -> String {
+    let step = header.length().as_secs_f64() / breakdown.intervals.len().max(1) as f64;
+    let rows = breakdown.intervals.iter().enumerate().map(|(index, parts)| {
+        let at = Nanos((index as f64 * step * 1e9) as u64);
+        format!("{:>8}  {}", at.to_string(), largest(parts, 4))
+    });
+    std::iter::once("foreground over time".to_owned()).chain(rows).collect::<Vec<_>>().join("\n")
+}
+
+fn drive(header: &Header, name: &str, load: &DriveLoad) -> String {
+    let seconds = header.length().as_secs_f64();
+    let row = |kind: &str, requests: &Requests| {
+        let time = |share| {
+            requests.percentile(share).map_or_else(String::new, |time| Nanos(time).to_string())
+        };
+        format!(
+            "  {kind:<8}{:>9}/s {:>12}/s  mean size {:>9}  p50 {:>9}  p99 {:>9}",
+            human_count(requests.count as f64 / seconds),
+            Bytes((requests.bytes as f64 / seconds) as u64).to_string(),
+            Bytes(requests.bytes / requests.count.max(1)).to_string(),
+            time(0.5),
+            time(0.99)
+        )
+    };
+    let kinds =
+        ["reads", "writes", "flushes"].iter().zip(&load.kinds).filter(|(_, one)| one.count > 0);
+    let rows = kinds.map(|(kind, requests)| row(kind, requests)).collect::<Vec<_>>().join("\n");
+    format!("{name}: {:.2} requests in flight\n{rows}", load.depth)
+}
+
+/// For programs.
+pub fn document(header: &Header, breakdown: &Breakdown, free: Option<Gain>) -> Value {
+    let parts = |parts: &Parts| {
+        let values = parts.iter().map(|(part, time)| (part.name().to_owned(), json!(time)));
+        Value::Object(values.collect())
+    };
+    let class = |(class, time): (&Class, &ClassTime)| {
+        json!({
+            "class": name(*class),
+            "threads": time.threads,
+            "responses": time.sends,
+            "time_ns": parts(&time.parts),
+            "behind_other_threads_ns": parts(&time.behind),
+        })
+    };
+    let requests = |requests: &Requests| {
+        json!({
+            "count": requests.count,
+            "bytes": requests.bytes,
+            "p50_ns": requests.percentile(0.5),
+            "p99_ns": requests.percentile(0.99),
+        })
+    };
+    let drive = |(number, load): (&u32, &DriveLoad)| {
+        let [reads, writes, flushes] = &load.kinds;
+        json!({
+            "disk": header.disk.iter().find(|disk| disk.number == *number).map(|disk| &disk.name),
+            "in_flight": load.depth,
+            "reads": requests(reads),
+            "writes": requests(writes),
+            "flushes": requests(flushes),
+            "durable_writes": load.durable,
+        })
+    };
+    json!({
+        "schema": 1,
+        "seconds": header.length().as_secs_f64(),
+        "lost_events": header.lost,
+        "overhead": header.overhead.map(|cost| json!({"share": cost.lost, "error": cost.error})),
+        "other_load": header.other_load,
+        "steal": header.steal,
+        "classes": breakdown.classes.iter().map(class).collect::<Vec<_>>(),
+        "foreground_over_time_ns": breakdown.intervals.iter().map(parts).collect::<Vec<_>>(),
+        "free_drive_gain": free.map(|gain| json!({"least": gain.least, "most": gain.most})),
+        "drives": breakdown.drives.iter().map(drive).collect::<Vec<_>>(),
+    })
+}
+
+/// A drive and its prediction; `None` for the recorded one.
+type Row = (String, Option<Gain>);
+
+/// Predictions for people.
+pub fn prediction_text(header: &Header, predictor: &Predictor, rows: &[Row]) -> String {
+    let identity = predictor.identity_error() * 100.0;
+    if rows.is_empty() {
+        return format!(
+            "no prediction: on the recorded drive the replay takes {identity:+.0} % of the recorded time; at \
+             most +-10 % is accepted"
+        );
+    }
+    let rate = predictor.responses() as f64 / header.length().as_secs_f64();
+    let base = predictor.undisturbed();
+    let mut lines = vec![format!("{:<28} {:>22} {:>20}", "drive", "responses/s", "rate ratio")];
+    for (name, gain) in rows {
+        let (range, ratio) = match gain {
+            None => (human_count(rate * base), "1".to_owned()),
+            Some(gain) => (
+                format!("{} to {}", human_count(rate * gain.least), human_count(rate * gain.most)),
+                format!("{:.2}x to {:.2}x", gain.least / base, gain.most / base),
+            ),
+        };
+        let range = if rate > 0.0 { range } else { String::new() };
+        lines.push(format!("{name:<28} {range:>22} {ratio:>20}"));
+    }
+    lines.push(format!(
+        "same clients, not recorded ({} while recorded); the replay takes {identity:+.1} % longer \
+         than the recording",
+        human_count(rate)
+    ));
+    lines.join("\n")
+}
+
+/// Predictions for programs.
+pub fn predictions(header: &Header, predictor: &Predictor, rows: &[Row]) -> Value {
+    let row = |(name, gain): &Row| {
+        gain.as_ref().map(|gain| {
+            json!({
+                "drive": name,
+                "ratio_least": gain.least,
+                "ratio_expected": gain.expected,
+                "ratio_most": gain.most,
+                "forced_waits": gain.forced,
+            })
+        })
+    };
+    json!({
+        "schema": 1,
+        "seconds": header.length().as_secs_f64(),
+        "responses": predictor.responses(),
+        "undisturbed_ratio": predictor.undisturbed(),
+        "identity_error": predictor.identity_error(),
+        "faithful": predictor.is_faithful(),
+        "predictions": rows.iter().filter_map(row).collect::<Vec<_>>(),
+    })
+}

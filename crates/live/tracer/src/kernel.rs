@@ -1,0 +1,430 @@
+//! The kernel's side: two instances of event tracing, their filters, and how records become events.
+//!
+//! Threads: scheduling and system calls of the chosen threads. Drives: requests of everybody, because
+//! completions run in whatever thread was interrupted. Invariant: records carry no buffer contents; pointers
+//! are dropped here.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use capture::{Decoder, Encoder, Event, Io, Leave, What};
+use device::Operation;
+use stack::{Journal, StackError, TraceInstance};
+
+use crate::calls::{self, Length, Recorded};
+use crate::pages::{Field, Layout, lost_before, visit};
+use crate::processes::Descriptors;
+
+const THREAD_EVENTS: [&str; 4] =
+    ["sched/sched_switch", "sched/sched_waking", "raw_syscalls/sys_enter", "raw_syscalls/sys_exit"];
+/// Drives without a request queue complete bios, others requests.
+const DRIVE_EVENTS: [&str; 3] =
+    ["block/block_bio_queue", "block/block_rq_complete", "block/block_bio_complete"];
+/// Largest page of a ring buffer.
+const PAGE_MAX: usize = 1 << 16;
+/// Buffer per CPU, in KiB.
+const THREAD_BUFFER: u32 = 16 << 10;
+const DRIVE_BUFFER: u32 = 4 << 10;
+/// Flags of a record: in an interrupt handler.
+const INTERRUPT: u64 = 0x08 | 0x10;
+/// States of a thread that left its CPU.
+const STATE_SLEEPS: u64 = 1;
+const STATE_BLOCKS: u64 = 2;
+const STATE_ENDS: u64 = 0x10 | 0x20 | 0x40;
+/// Set in the state of a thread that was preempted.
+const STATE_PREEMPTED: u64 = 0x100;
+
+/// One instance with a pipe and a stream for each CPU.
+struct Buffers {
+    pipes: Vec<File>,
+    streams: Vec<Encoder>,
+    events: &'static [&'static str],
+    // Dropped last: an instance whose pipes are open cannot be removed.
+    instance: TraceInstance,
+}
+
+impl Buffers {
+    fn create(
+        journal: &Journal,
+        label: &str,
+        (events, buffer): (&'static [&'static str], u32),
+    ) -> Result<Self, StackError> {
+        let instance = TraceInstance::create(journal, label)?;
+        let path = instance.path();
+        let set = |name: &str, value: &str| put(&path.join(name), value);
+        set("tracing_on", "0")?;
+        set("trace_clock", "mono")?;
+        set("options/overwrite", "0")?;
+        set("buffer_size_kb", &buffer.to_string())?;
+        let mut pipes = Vec::new();
+        for cpu in 0.. {
+            let pipe = path.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
+            if !pipe.exists() {
+                break;
+            }
+            let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&pipe);
+            pipes.push(opened.map_err(StackError::io("open", &pipe))?);
+        }
+        let streams = pipes.iter().map(|_| Encoder::default()).collect();
+        Ok(Self { pipes, streams, events, instance })
+    }
+
+    fn path(&self) -> &Path {
+        self.instance.path()
+    }
+
+    fn switch(&self, on: bool) -> Result<(), StackError> {
+        let value = if on { "1" } else { "0" };
+        for event in self.events {
+            put(&self.path().join("events").join(event).join("enable"), value)?;
+        }
+        put(&self.path().join("tracing_on"), value)
+    }
+
+    /// Reads what the kernel has; `page` is scratch space.
+    fn drain(
+        &mut self,
+        page: &mut [u8],
+        mut decode: impl FnMut(u64, &[u8], &mut Encoder),
+    ) -> io::Result<()> {
+        for (pipe, stream) in self.pipes.iter_mut().zip(&mut self.streams) {
+            loop {
+                let read = match pipe.read(page) {
+                    Ok(0) => break,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    read => read?,
+                };
+                if let Some(at) = lost_before(&page[..read]) {
+                    stream.push(&Event { at, thread: 0, what: What::Lost });
+                }
+                visit(&page[..read], |at, payload| decode(at, payload, stream));
+            }
+        }
+        Ok(())
+    }
+
+    /// Events that did not fit into the buffer.
+    fn dropped(&self) -> u64 {
+        let of = |cpu: usize| {
+            let stats =
+                fs::read_to_string(self.path().join(format!("per_cpu/cpu{cpu}/stats"))).ok()?;
+            let dropped = stats.lines().find_map(|line| line.strip_prefix("dropped events: "))?;
+            dropped.trim().parse::<u64>().ok()
+        };
+        (0..self.pipes.len()).filter_map(of).sum()
+    }
+}
+
+fn put(path: &Path, value: &str) -> Result<(), StackError> {
+    let written = OpenOptions::new()
+        .write(true)
+        .open(path)
+        .and_then(|mut file| file.write_all(value.as_bytes()));
+    written.map_err(StackError::io("write", path))
+}
+
+/// Layouts of the thread events.
+struct ThreadLayouts {
+    ids: [u64; 4],
+    pid: Field,
+    flags: Field,
+    prev: Field,
+    state: Field,
+    next: Field,
+    woken: Field,
+    number: Field,
+    arguments: Field,
+}
+
+/// Layout of a drive event.
+struct DriveLayout {
+    id: u64,
+    pid: Field,
+    drive: Field,
+    sector: Field,
+    sectors: Field,
+    flags: Field,
+}
+
+/// Both instances.
+pub struct Kernel {
+    threads: Buffers,
+    drives: Buffers,
+    of_threads: ThreadLayouts,
+    of_drives: [DriveLayout; 3],
+    known: HashMap<i64, &'static Recorded>,
+    whole: HashMap<u32, u32>,
+    page: Vec<u8>,
+}
+
+impl Kernel {
+    /// Prepares them; nothing is recorded yet.
+    ///
+    /// # Errors
+    /// Without root, or if the kernel lacks an event.
+    pub fn prepare(journal: &Journal) -> Result<Self, StackError> {
+        let threads = Buffers::create(journal, "threads", (&THREAD_EVENTS, THREAD_BUFFER))?;
+        let drives = Buffers::create(journal, "drives", (&DRIVE_EVENTS, DRIVE_BUFFER))?;
+        let layouts = || -> io::Result<(ThreadLayouts, [DriveLayout; 3])> {
+            let [queue, request, bio] =
+                DRIVE_EVENTS.map(|event| drive_layout(drives.path(), event));
+            Ok((thread_layouts(threads.path())?, [queue?, request?, bio?]))
+        };
+        let (of_threads, of_drives) =
+            layouts().map_err(StackError::io("read formats in", threads.path()))?;
+        let filter = calls::filter();
+        for event in &THREAD_EVENTS[2..] {
+            put(&threads.path().join("events").join(event).join("filter"), &filter)?;
+        }
+        put(&threads.path().join("options/event-fork"), "1")?;
+        let known = calls::all().map(|one| (one.number, one)).collect();
+        let (whole, page) = (HashMap::new(), vec![0; PAGE_MAX]);
+        Ok(Self { threads, drives, of_threads, of_drives, known, whole, page })
+    }
+
+    /// Adds threads to the recorded ones; their later threads follow by themselves.
+    pub fn add(&self, tids: &[u32]) -> Result<(), StackError> {
+        let path = self.threads.path().join("set_event_pid");
+        for tid in tids {
+            let added = OpenOptions::new()
+                .append(true)
+                .open(&path)
+                .and_then(|mut file| write!(file, "{tid}"));
+            // It has ended.
+            if added.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH)) {
+                continue;
+            }
+            added.map_err(StackError::io("write", &path))?;
+        }
+        Ok(())
+    }
+
+    /// The system call that a thread is in, as `/proc` shows it.
+    pub fn current_call(&self, tid: u32, descriptors: &mut Descriptors) -> Option<What> {
+        let text = fs::read_to_string(format!("/proc/{tid}/syscall")).ok()?;
+        let mut fields = text.split_whitespace();
+        let one = self.known.get(&fields.next()?.parse().ok()?)?;
+        let first = u64::from_str_radix(fields.next()?.trim_start_matches("0x"), 16).ok()?;
+        Some(What::Enters { call: one.call, file: one.file(tid, first, descriptors), bytes: 0 })
+    }
+
+    /// Starts or stops recording.
+    pub fn switch(&self, on: bool) -> Result<(), StackError> {
+        let mut order = [&self.drives, &self.threads];
+        if !on {
+            order.reverse();
+        }
+        order.into_iter().try_for_each(|one| one.switch(on))
+    }
+
+    /// Moves what the kernel has into the streams; returns their size in bytes.
+    pub fn drain(&mut self, descriptors: &mut Descriptors) -> io::Result<usize> {
+        let (of, known) = (&self.of_threads, &self.known);
+        self.threads.drain(&mut self.page, |at, payload, stream| {
+            of.decode((at, payload), (known, descriptors), stream);
+        })?;
+        let (of, whole) = (&self.of_drives, &mut self.whole);
+        self.drives.drain(&mut self.page, |at, payload, stream| {
+            if let Some(event) = decode_drive(of, whole, (at, payload)) {
+                stream.push(&event);
+            }
+        })?;
+        Ok(self.all_streams().map(|one| one.bytes().len()).sum())
+    }
+
+    fn all_streams(&self) -> impl Iterator<Item = &Encoder> {
+        self.threads.streams.iter().chain(&self.drives.streams)
+    }
+
+    /// The events so far, by stream.
+    pub fn events(&self) -> impl Iterator<Item = Event> {
+        self.all_streams().flat_map(|one| Decoder::new(one.bytes())).flatten()
+    }
+
+    /// Forgets what was recorded so far.
+    pub fn forget(&mut self) {
+        for one in [&mut self.threads, &mut self.drives] {
+            one.streams.iter_mut().for_each(|stream| *stream = Encoder::default());
+        }
+    }
+
+    /// The streams, and the number of events that were lost.
+    pub fn finish(self) -> (Vec<Encoder>, u64) {
+        let all = [self.threads, self.drives];
+        let lost = all.iter().map(Buffers::dropped).sum();
+        (all.into_iter().flat_map(|one| one.streams).collect(), lost)
+    }
+}
+
+fn thread_layouts(instance: &Path) -> io::Result<ThreadLayouts> {
+    let [switch, waking, enter, exit] = THREAD_EVENTS.map(|event| Layout::read(instance, event));
+    let (switch, waking, enter, exit) = (switch?, waking?, enter?, exit?);
+    Ok(ThreadLayouts {
+        ids: [switch.id, waking.id, enter.id, exit.id],
+        pid: switch.field("common_pid")?,
+        flags: switch.field("common_flags")?,
+        prev: switch.field("prev_pid")?,
+        state: switch.field("prev_state")?,
+        next: switch.field("next_pid")?,
+        woken: waking.field("pid")?,
+        number: enter.field("id")?,
+        arguments: enter.field("args")?,
+    })
+}
+
+fn drive_layout(instance: &Path, event: &str) -> io::Result<DriveLayout> {
+    let layout = Layout::read(instance, event)?;
+    Ok(DriveLayout {
+        id: layout.id,
+        pid: layout.field("common_pid")?,
+        drive: layout.field("dev")?,
+        sector: layout.field("sector")?,
+        sectors: layout.field("nr_sector")?,
+        flags: layout.field("rwbs")?,
+    })
+}
+
+impl ThreadLayouts {
+    fn decode(
+        &self,
+        (at, payload): (u64, &[u8]),
+        (calls, descriptors): (&HashMap<i64, &'static Recorded>, &mut Descriptors),
+        stream: &mut Encoder,
+    ) {
+        let kind = u64::from(u16::from_le_bytes([
+            payload.first().copied().unwrap_or_default(),
+            payload.get(1).copied().unwrap_or_default(),
+        ]));
+        let id = |field: Field| field.of(payload) as u32;
+        let own = id(self.pid);
+        match self.ids.iter().position(|one| *one == kind) {
+            Some(0) => {
+                let (prev, next) = (id(self.prev), id(self.next));
+                let leave = leave(self.state.of(payload));
+                if prev != 0 {
+                    stream.push(&Event { at, thread: prev, what: What::Leaves(leave) });
+                }
+                if next != 0 {
+                    stream.push(&Event { at, thread: next, what: What::Runs { after: prev } });
+                }
+            }
+            Some(1) => {
+                let interrupt = self.flags.of(payload) & INTERRUPT != 0;
+                let what = What::Woken { waker: own, interrupt };
+                stream.push(&Event { at, thread: id(self.woken), what });
+            }
+            Some(2) => {
+                let Some(one) = calls.get(&(self.number.of(payload) as i64)) else { return };
+                let file = one.file(own, self.arguments.element(payload, 0), descriptors);
+                let bytes = match one.length {
+                    Length::Third => {
+                        self.arguments.element(payload, 2).min(u64::from(u32::MAX)) as u32
+                    }
+                    Length::Absent => 0,
+                };
+                let what = What::Enters { call: one.call, file, bytes };
+                stream.push(&Event { at, thread: own, what });
+            }
+            Some(3) => stream.push(&Event { at, thread: own, what: What::Returns }),
+            _ => {}
+        }
+    }
+}
+
+fn leave(state: u64) -> Leave {
+    match state {
+        state if state & STATE_PREEMPTED != 0 => Leave::Preempted,
+        state if state & STATE_ENDS != 0 => Leave::Ends,
+        state if state & STATE_BLOCKS != 0 => Leave::Blocks,
+        state if state & STATE_SLEEPS != 0 => Leave::Sleeps,
+        0 => Leave::Preempted,
+        _ => Leave::Sleeps,
+    }
+}
+
+fn decode_drive(
+    of: &[DriveLayout; 3],
+    whole: &mut HashMap<u32, u32>,
+    (at, payload): (u64, &[u8]),
+) -> Option<Event> {
+    let kind = u64::from(u16::from_le_bytes([*payload.first()?, *payload.get(1)?]));
+    let index = of.iter().position(|one| one.id == kind)?;
+    let layout = &of[index];
+    let bytes = layout.sectors.of(payload) as u32 * 512;
+    let (operation, durable) = operation(layout.flags.bytes(payload), bytes)?;
+    let drive = layout.drive.of(payload) as u32;
+    let drive = *whole.entry(drive).or_insert_with(|| whole_drive(drive));
+    let io = Io { drive, operation, durable, sector: layout.sector.of(payload), bytes };
+    let what = if index == 0 { What::Submits(io) } else { What::Completes(io) };
+    Some(Event { at, thread: layout.pid.of(payload) as u32, what })
+}
+
+/// Operation, and whether it has to be durable, from letters such as `WS`, `FWS` or `WFS`: a flush before,
+/// the operation, forced unit access. `None` for the flushes that the kernel makes of other requests.
+fn operation(letters: &[u8], bytes: u32) -> Option<(Operation, bool)> {
+    let text = letters.split(|byte| *byte == 0).next()?;
+    let (flush, text) = text.strip_prefix(b"F").map_or((false, text), |rest| (true, rest));
+    let durable = flush || text.get(1) == Some(&b'F');
+    match text.first() {
+        Some(b'R') => Some((Operation::Read, false)),
+        Some(b'W') if flush && bytes == 0 => Some((Operation::Flush, true)),
+        Some(b'W') => Some((Operation::Write, durable)),
+        Some(b'D') => Some((Operation::Discard, false)),
+        _ => None,
+    }
+}
+
+/// Number of the drive that a partition is on; its own number otherwise.
+fn whole_drive(number: u32) -> u32 {
+    let path = format!("/sys/dev/block/{}:{}", number >> 20, number & 0xf_ffff);
+    if !Path::new(&path).join("partition").exists() {
+        return number;
+    }
+    let parent = fs::read_to_string(format!("{path}/../dev")).unwrap_or_default();
+    let parse = |text: &str| text.trim().parse::<u32>().ok();
+    let found =
+        parent.split_once(':').and_then(|(major, minor)| Some(parse(major)? << 20 | parse(minor)?));
+    found.unwrap_or(number)
+}
+
+/// Name of a drive in /dev.
+pub fn drive_name(number: u32) -> String {
+    let path = format!("/sys/dev/block/{}:{}", number >> 20, number & 0xf_ffff);
+    let link = fs::read_link(&path).ok();
+    let name = link
+        .as_ref()
+        .and_then(|link| link.file_name())
+        .map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_else(|| format!("{}:{}", number >> 20, number & 0xf_ffff))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A journal commit read as a plain write hides the flush that a commit waits for.
+    #[test]
+    fn letters_of_requests_are_told_apart() {
+        let of = |text: &[u8], bytes| operation(text, bytes);
+        assert_eq!(of(b"RA\0\0", 4096), Some((Operation::Read, false)));
+        assert_eq!(of(b"WS\0", 4096), Some((Operation::Write, false)));
+        assert_eq!(of(b"WFS\0", 4096), Some((Operation::Write, true)));
+        assert_eq!(of(b"FWFS", 4096), Some((Operation::Write, true)));
+        assert_eq!(of(b"FWS\0", 0), Some((Operation::Flush, true)));
+        assert_eq!(of(b"FF\0", 0), None);
+        assert_eq!(of(b"DS", 4096), Some((Operation::Discard, false)));
+    }
+
+    #[test]
+    fn a_preempted_thread_does_not_wait() {
+        assert_eq!(leave(0), Leave::Preempted);
+        assert_eq!(leave(0x100), Leave::Preempted);
+        assert_eq!(leave(1), Leave::Sleeps);
+        assert_eq!(leave(2), Leave::Blocks);
+        assert_eq!(leave(0x10), Leave::Ends);
+    }
+}

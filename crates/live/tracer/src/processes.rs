@@ -1,0 +1,178 @@
+//! Facts of `/proc` about the recorded processes: threads, names, kinds of descriptors, switches, CPU time.
+//!
+//! Invariant: a process that ends while it is read is the same as one without threads.
+
+use std::collections::HashMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use capture::{FileKind, Process, Thread};
+
+/// Life of a remembered kind of descriptor: numbers are reused for other files.
+const REMEMBERED: Duration = Duration::from_secs(1);
+
+/// IDs in a directory of `/proc` whose entries are numbers.
+fn numbers(path: &str) -> Vec<u32> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Threads of a process.
+pub fn threads(pid: u32) -> Vec<u32> {
+    numbers(&format!("/proc/{pid}/task"))
+}
+
+/// A thread's or process's name; empty if it has ended.
+pub fn name(id: u32) -> String {
+    fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default().trim().to_owned()
+}
+
+/// The process of a thread; `None` if it has ended.
+pub fn process_of(tid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+/// Whether it is a process of user space.
+pub fn is_program(pid: u32) -> bool {
+    fs::metadata(format!("/proc/{pid}/exe")).is_ok()
+}
+
+/// Threads of the kernel that work for file systems: journal commits.
+pub fn file_system_threads() -> Vec<u32> {
+    let kernel = |tid: &u32| {
+        let name = name(*tid);
+        (name.starts_with("jbd2/") || name.starts_with("xfsaild/")) && !is_program(*tid)
+    };
+    numbers("/proc").into_iter().filter(kernel).collect()
+}
+
+/// Processes of a name, as in `/proc/PID/comm`, or of a systemd unit.
+pub fn named(name_or_unit: &str) -> Vec<u32> {
+    let unit = format!("/{}.service", name_or_unit.trim_end_matches(".service"));
+    let matching = |pid: &u32| {
+        let group = || fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        name(*pid) == name_or_unit || group().lines().any(|line| line.ends_with(&unit))
+    };
+    numbers("/proc").into_iter().filter(matching).collect()
+}
+
+/// Processes with the most I/O on a drive are not known to the kernel; those with open files on it are.
+pub fn with_files_on(device: u64) -> Vec<u32> {
+    use std::os::unix::fs::MetadataExt;
+    let uses = |pid: &u32| {
+        let folder = format!("/proc/{pid}/fd");
+        numbers(&folder).into_iter().any(|fd| {
+            let file = fs::metadata(format!("{folder}/{fd}"));
+            file.is_ok_and(|file| file.is_file() && file.dev() == device || file.rdev() == device)
+        })
+    };
+    numbers("/proc").into_iter().filter(uses).collect()
+}
+
+/// Description of a process for the header.
+pub fn describe(pid: u32, client: bool) -> Process {
+    Process { pid, name: name(pid), client }
+}
+
+/// Description of a thread of process `pid` (0: of the kernel) for the header.
+pub fn describe_thread(tid: u32, pid: u32) -> Thread {
+    Thread { tid, pid, name: name(tid) }
+}
+
+/// Voluntary context switches and CPU time (ns) of threads.
+pub fn activity(tids: &[u32]) -> (u64, u64) {
+    let mut total = (0, 0);
+    for tid in tids {
+        let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+        let switches =
+            status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        total.0 += switches.and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or_default();
+        let times = fs::read_to_string(format!("/proc/{tid}/schedstat")).unwrap_or_default();
+        total.1 +=
+            times.split(' ').next().and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();
+    }
+    total
+}
+
+/// Kinds of descriptors, looked up when first used and again every second.
+#[derive(Debug)]
+pub struct Descriptors {
+    known: HashMap<(u32, u32), FileKind>,
+    since: Instant,
+}
+
+impl Descriptors {
+    pub fn new() -> Self {
+        Self { known: HashMap::new(), since: Instant::now() }
+    }
+
+    /// Forgets descriptors that were looked up too long ago; call it once per round.
+    pub fn refresh(&mut self) {
+        if self.since.elapsed() > REMEMBERED {
+            self.known.clear();
+            self.since = Instant::now();
+        }
+    }
+
+    /// Kind of a descriptor of a thread.
+    pub fn kind(&mut self, tid: u32, fd: u32) -> FileKind {
+        *self.known.entry((tid, fd)).or_insert_with(|| {
+            let target = fs::read_link(format!("/proc/{tid}/fd/{fd}"));
+            target.map_or(FileKind::Data, |path| kind_of(&path.to_string_lossy()))
+        })
+    }
+}
+
+/// Kind of what a link in `/proc/PID/fd` points to, by the names that databases give to their logs.
+fn kind_of(target: &str) -> FileKind {
+    if !target.starts_with('/') {
+        return FileKind::Message;
+    }
+    let file = target.rsplit('/').next().unwrap_or_default();
+    let sequence = |stem: &str| stem.len() >= 6 && stem.bytes().all(|byte| byte.is_ascii_digit());
+    let log = target.contains("/pg_wal/")
+        || target.contains("/#innodb_redo/")
+        || file.starts_with("ib_logfile")
+        || file.ends_with("-wal")
+        || file.ends_with("-journal")
+        || file.contains("-bin.")
+        || file.strip_suffix(".log").is_some_and(sequence);
+    if log { FileKind::Log } else { FileKind::Data }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A log counted as data hides that the commit path is the limit.
+    #[test]
+    fn logs_of_the_known_engines_are_told_from_data() {
+        for log in [
+            "/var/lib/mysql/ib_logfile0",
+            "/d/#innodb_redo/#ib_redo7",
+            "/db/000123.log",
+            "/x/a.db-wal",
+            "/pg/pg_wal/00000001",
+            "/var/lib/mysql/mysql-bin.000001",
+            "/x/a.db-journal",
+        ] {
+            assert_eq!(kind_of(log), FileKind::Log, "{log}");
+        }
+        for data in ["/db/000123.sst", "/d/ibdata1", "/x/data.mdb", "/x/error.log"] {
+            assert_eq!(kind_of(data), FileKind::Data, "{data}");
+        }
+        assert_eq!(kind_of("socket:[123]"), FileKind::Message);
+        assert_eq!(kind_of("anon_inode:[eventpoll]"), FileKind::Message);
+    }
+
+    #[test]
+    fn a_thread_belongs_to_its_process() {
+        let own = std::process::id();
+        assert!(threads(own).contains(&own));
+        assert_eq!(process_of(own), Some(own));
+        assert!(is_program(own));
+        assert!(activity(&threads(own)).1 > 0);
+        assert!(threads(u32::MAX).is_empty());
+    }
+}

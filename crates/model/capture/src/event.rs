@@ -1,0 +1,339 @@
+//! What the kernel reported about a thread or a drive, and the compact encoding of a stream of it.
+//!
+//! A stream holds the events of one CPU in order of time: per event a tag, the time since the previous event
+//! and the fields, as variable-length integers. Invariant: decoding any bytes ends with an error or a stream,
+//! never a panic.
+
+use device::Operation;
+
+/// A system call that may wait, by what it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Call {
+    /// Reads from a file or a socket.
+    Read,
+    /// Writes to a file or a socket.
+    Write,
+    /// Makes a file durable.
+    Flush,
+    /// Submits asynchronous I/O, or waits for its completion.
+    AsyncIo,
+    /// Waits until one of several descriptors is ready.
+    Poll,
+    /// A futex or semaphore.
+    Lock,
+    /// Sleeps for a time.
+    Sleep,
+    /// Returned from; also every call that is not recorded.
+    None,
+}
+
+/// What a descriptor refers to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FileKind {
+    /// A data file, or a file of unknown purpose.
+    Data,
+    /// A write-ahead or redo log, or a journal.
+    Log,
+    /// A socket, pipe, event or timer.
+    Message,
+}
+
+/// How a thread left its CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leave {
+    /// Another thread took the CPU.
+    Preempted,
+    /// It sleeps; signals may end the sleep.
+    Sleeps,
+    /// It sleeps and cannot be interrupted: usually I/O.
+    Blocks,
+    /// It ended.
+    Ends,
+}
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// The thread has a CPU from now on.
+    Runs {
+        /// The thread that had it before; 0 if the CPU was idle.
+        after: u32,
+    },
+    /// The thread left its CPU.
+    Leaves(Leave),
+    /// The thread is ready again; `waker` is the thread that was running, `interrupt` if an interrupt did it.
+    Woken {
+        /// Running thread; 0 for an idle CPU.
+        waker: u32,
+        /// An interrupt handler ended the wait.
+        interrupt: bool,
+    },
+    /// The thread entered a system call.
+    Enters {
+        /// The call.
+        call: Call,
+        /// What it acts on.
+        file: FileKind,
+        /// Bytes asked for; 0 if the call has no length.
+        bytes: u32,
+    },
+    /// The thread returned from a system call.
+    Returns,
+    /// The thread submitted a request to a drive.
+    Submits(Io),
+    /// A drive completed a request; `thread` has no meaning.
+    Completes(Io),
+    /// Events were lost before this one.
+    Lost,
+}
+
+/// A request to a drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Io {
+    /// Device number of the whole drive.
+    pub drive: u32,
+    /// The operation.
+    pub operation: Operation,
+    /// A write that has to be durable, or is preceded by a flush.
+    pub durable: bool,
+    /// First sector (512 bytes). Some completions carry the sector after the last one instead, with
+    /// `bytes` = 0.
+    pub sector: u64,
+    /// Bytes; 0 for a flush.
+    pub bytes: u32,
+}
+
+/// An event of one thread, at nanoseconds of the monotonic clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// When.
+    pub at: u64,
+    /// Thread ID.
+    pub thread: u32,
+    /// What.
+    pub what: What,
+}
+
+const CALLS: [Call; 8] = [
+    Call::Read,
+    Call::Write,
+    Call::Flush,
+    Call::AsyncIo,
+    Call::Poll,
+    Call::Lock,
+    Call::Sleep,
+    Call::None,
+];
+const FILES: [FileKind; 3] = [FileKind::Data, FileKind::Log, FileKind::Message];
+const LEAVES: [Leave; 4] = [Leave::Preempted, Leave::Sleeps, Leave::Blocks, Leave::Ends];
+const OPERATIONS: [Operation; 5] = [
+    Operation::Read,
+    Operation::Write,
+    Operation::Flush,
+    Operation::Discard,
+    Operation::WriteZeroes,
+];
+
+/// Encodes the events of one CPU.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    bytes: Vec<u8>,
+    at: u64,
+}
+
+impl Encoder {
+    /// The encoded stream so far.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Appends an event; one that is older than its predecessor gets the predecessor's time.
+    pub fn push(&mut self, event: &Event) {
+        let (tag, fields) = parts(event.what);
+        self.bytes.push(tag);
+        self.number(event.at.saturating_sub(self.at));
+        self.at = self.at.max(event.at);
+        self.number(u64::from(event.thread));
+        for field in fields.into_iter().flatten() {
+            self.number(field);
+        }
+    }
+
+    fn number(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.bytes.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.bytes.push(value as u8);
+    }
+}
+
+/// Tag and fields of an event.
+fn parts(what: What) -> (u8, [Option<u64>; 4]) {
+    let index = |found: Option<usize>| found.unwrap_or_default() as u8;
+    match what {
+        What::Runs { after } => (0, [Some(u64::from(after)), None, None, None]),
+        What::Leaves(leave) => (1 + index(LEAVES.iter().position(|one| *one == leave)), [None; 4]),
+        What::Woken { waker, interrupt } => {
+            (5 + u8::from(interrupt), [Some(u64::from(waker)), None, None, None])
+        }
+        What::Enters { call, file, bytes } => {
+            let call = index(CALLS.iter().position(|one| *one == call));
+            let file = index(FILES.iter().position(|one| *one == file));
+            (8 + call * 3 + file, [Some(u64::from(bytes)), None, None, None])
+        }
+        What::Returns => (7, [None; 4]),
+        What::Submits(io) => io_parts(32, io),
+        What::Completes(io) => io_parts(48, io),
+        What::Lost => (64, [None; 4]),
+    }
+}
+
+fn io_parts(base: u8, io: Io) -> (u8, [Option<u64>; 4]) {
+    let operation =
+        OPERATIONS.iter().position(|one| *one == io.operation).unwrap_or_default() as u8;
+    let fields = [u64::from(io.drive), io.sector, u64::from(io.bytes)].map(Some);
+    (base + operation * 2 + u8::from(io.durable), [fields[0], fields[1], fields[2], None])
+}
+
+/// Decodes a stream; ends with an error at the first byte that no encoder writes.
+#[derive(Debug, Clone)]
+pub struct Decoder<'a> {
+    bytes: &'a [u8],
+    at: u64,
+}
+
+impl<'a> Decoder<'a> {
+    /// Of an encoded stream.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let (byte, rest) = self.bytes.split_first()?;
+            self.bytes = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn small(&mut self) -> Option<u32> {
+        u32::try_from(self.number()?).ok()
+    }
+
+    fn event(&mut self, tag: u8) -> Option<Event> {
+        let since = self.number()?;
+        self.at = self.at.checked_add(since)?;
+        let thread = self.small()?;
+        let what = match tag {
+            0 => What::Runs { after: self.small()? },
+            1..=4 => What::Leaves(LEAVES[usize::from(tag - 1)]),
+            5 | 6 => What::Woken { waker: self.small()?, interrupt: tag == 6 },
+            7 => What::Returns,
+            8..32 => What::Enters {
+                call: CALLS[usize::from(tag - 8) / 3],
+                file: FILES[usize::from(tag - 8) % 3],
+                bytes: self.small()?,
+            },
+            32..42 => What::Submits(self.io(tag - 32)?),
+            48..58 => What::Completes(self.io(tag - 48)?),
+            64 => What::Lost,
+            _ => return None,
+        };
+        Some(Event { at: self.at, thread, what })
+    }
+
+    fn io(&mut self, tag: u8) -> Option<Io> {
+        Some(Io {
+            drive: self.small()?,
+            operation: OPERATIONS[usize::from(tag / 2)],
+            durable: tag % 2 == 1,
+            sector: self.number()?,
+            bytes: self.small()?,
+        })
+    }
+}
+
+impl Iterator for Decoder<'_> {
+    /// The event, or `Err` once at the first byte that cannot be decoded.
+    type Item = Result<Event, ()>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (tag, rest) = self.bytes.split_first()?;
+        self.bytes = rest;
+        let event = self.event(*tag).ok_or(());
+        if event.is_err() {
+            self.bytes = &[];
+        }
+        Some(event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_io() -> impl Strategy<Value = Io> {
+        let operation = prop::sample::select(OPERATIONS.to_vec());
+        (any::<u32>(), operation, any::<bool>(), any::<u64>(), any::<u32>()).prop_map(
+            |(drive, operation, durable, sector, bytes)| Io {
+                drive,
+                operation,
+                durable,
+                sector,
+                bytes,
+            },
+        )
+    }
+
+    fn any_what() -> impl Strategy<Value = What> {
+        prop_oneof![
+            any::<u32>().prop_map(|after| What::Runs { after }),
+            prop::sample::select(LEAVES.to_vec()).prop_map(What::Leaves),
+            (any::<u32>(), any::<bool>())
+                .prop_map(|(waker, interrupt)| What::Woken { waker, interrupt }),
+            (
+                prop::sample::select(CALLS.to_vec()),
+                prop::sample::select(FILES.to_vec()),
+                any::<u32>()
+            )
+                .prop_map(|(call, file, bytes)| What::Enters { call, file, bytes }),
+            Just(What::Returns),
+            any_io().prop_map(What::Submits),
+            any_io().prop_map(What::Completes),
+            Just(What::Lost),
+        ]
+    }
+
+    proptest! {
+        /// A recording that decodes to something else explains the wrong minute.
+        #[test]
+        fn what_was_encoded_is_decoded(
+            raw in prop::collection::vec((0u64..1 << 40, any::<u32>(), any_what()), 0..200),
+        ) {
+            let mut at = 0;
+            let events: Vec<Event> = raw.into_iter().map(|(since, thread, what)| {
+                at += since;
+                Event { at, thread, what }
+            }).collect();
+            let mut encoder = Encoder::default();
+            events.iter().for_each(|event| encoder.push(event));
+            let decoded: Result<Vec<Event>, ()> = Decoder::new(encoder.bytes()).collect();
+            prop_assert_eq!(decoded, Ok(events));
+        }
+
+        #[test]
+        fn garbage_ends(raw in prop::collection::vec(any::<u8>(), 0..400)) {
+            let count = Decoder::new(&raw).count();
+            prop_assert!(count <= raw.len());
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The recording file: a compressed header in TOML and one stream of events for each CPU and source.
+//!
+//! It contains thread names, device numbers, offsets and sizes; no file names, no SQL text, no data.
+//! Layout after decompression: `CPCAP`, version, length and text of the header, number of streams, length and
+//! bytes of each, CRC-32 of everything before. Integers are little-endian, 32 or 64 bits.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::Read;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use units::Nanos;
+
+use crate::event::{Decoder, Encoder, Event};
+
+const MAGIC: &[u8; 5] = b"CPCAP";
+const VERSION: u8 = 1;
+/// Bytes that a recording may have after decompression.
+const SIZE_MAX: u64 = 4 << 30;
+const LEVEL: i32 = 3;
+
+/// A process of a recording.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Process {
+    /// Its ID.
+    pub pid: u32,
+    /// Name of its program.
+    pub name: String,
+    /// It sends requests to the captured process.
+    pub client: bool,
+}
+
+/// A thread of a recording.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Thread {
+    /// Its ID.
+    pub tid: u32,
+    /// Process; 0 for a kernel thread.
+    pub pid: u32,
+    /// Its own name.
+    pub name: String,
+}
+
+/// A drive of the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Disk {
+    /// Device number, as in the events.
+    pub number: u32,
+    /// Name in /dev.
+    pub name: String,
+}
+
+/// What recording cost, from intervals with and without it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Overhead {
+    /// Share of the rate of context switches that was lost while recording; negative if it was higher.
+    pub lost: f64,
+    /// Standard error of that share.
+    pub error: f64,
+}
+
+/// Facts about a recording.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Header {
+    /// Linux release.
+    pub kernel: String,
+    /// Online CPUs.
+    pub cpus: u32,
+    /// Start of the recorded time, on the clock of the events.
+    pub start: u64,
+    /// End of it.
+    pub end: u64,
+    /// Events that the kernel dropped because its buffer was full.
+    pub lost: u64,
+    /// CPU time of the host during the recording that belongs to no recorded thread, as a share of all CPUs.
+    pub other_load: f64,
+    /// Steal time of a virtual machine, as a share of all CPUs.
+    pub steal: f64,
+    /// Absent if nothing that it is derived from happened.
+    pub overhead: Option<Overhead>,
+    /// Processes.
+    #[serde(default)]
+    pub process: Vec<Process>,
+    /// Threads.
+    #[serde(default)]
+    pub thread: Vec<Thread>,
+    /// Drives.
+    #[serde(default)]
+    pub disk: Vec<Disk>,
+}
+
+impl Header {
+    /// Length of the recording.
+    #[must_use]
+    pub const fn length(&self) -> Nanos {
+        Nanos(self.end.saturating_sub(self.start))
+    }
+}
+
+/// A recording.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recording {
+    /// Facts.
+    pub header: Header,
+    streams: Vec<Vec<u8>>,
+}
+
+/// Why a file is not a recording.
+#[derive(Debug, Error)]
+pub enum FormatError {
+    /// Cannot be decompressed.
+    #[error("not a recording, or truncated: {0}")]
+    Compression(#[from] std::io::Error),
+    /// Damaged.
+    #[error("the recording is damaged: {0}")]
+    Damaged(&'static str),
+    /// Written by another version.
+    #[error("the recording has format {0}; this version reads {VERSION}")]
+    Version(u8),
+    /// The header does not parse.
+    #[error("the recording's header is damaged: {0}")]
+    Header(String),
+}
+
+impl Recording {
+    /// A recording of encoded streams.
+    #[must_use]
+    pub fn new(header: Header, streams: &[Encoder]) -> Self {
+        Self { header, streams: streams.iter().map(|one| one.bytes().to_vec()).collect() }
+    }
+
+    /// The file's bytes.
+    ///
+    /// # Errors
+    /// If compression fails.
+    pub fn to_bytes(&self) -> std::io::Result<Vec<u8>> {
+        let header = toml::to_string(&self.header).map_err(std::io::Error::other)?;
+        let mut raw = Vec::with_capacity(self.streams.iter().map(Vec::len).sum::<usize>() + 4096);
+        raw.extend_from_slice(MAGIC);
+        raw.push(VERSION);
+        raw.extend((header.len() as u32).to_le_bytes());
+        raw.extend_from_slice(header.as_bytes());
+        raw.extend((self.streams.len() as u32).to_le_bytes());
+        for stream in &self.streams {
+            raw.extend((stream.len() as u64).to_le_bytes());
+            raw.extend_from_slice(stream);
+        }
+        raw.extend(crc32fast::hash(&raw).to_le_bytes());
+        zstd::encode_all(raw.as_slice(), LEVEL)
+    }
+
+    /// Reads a file's bytes.
+    ///
+    /// # Errors
+    /// If they are not an undamaged recording of this version.
+    pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
+        let mut raw = Vec::new();
+        zstd::Decoder::new(bytes)?.take(SIZE_MAX + 1).read_to_end(&mut raw)?;
+        if raw.len() as u64 > SIZE_MAX {
+            return Err(FormatError::Damaged("larger than 4 GiB"));
+        }
+        let (mut rest, sum) = raw.split_last_chunk().ok_or(FormatError::Damaged("too short"))?;
+        if rest.get(..MAGIC.len()) != Some(MAGIC) {
+            return Err(FormatError::Damaged("not written by crosspoint capture"));
+        }
+        match rest.get(MAGIC.len()) {
+            Some(&VERSION) => {}
+            other => return Err(FormatError::Version(other.copied().unwrap_or_default())),
+        }
+        if crc32fast::hash(rest) != u32::from_le_bytes(*sum) {
+            return Err(FormatError::Damaged("wrong checksum"));
+        }
+        rest = &rest[MAGIC.len() + 1..];
+        let short = FormatError::Damaged("a length is wrong");
+        let length = take(&mut rest, 4).map(|raw| number(raw) as usize);
+        let Some(header) = length.and_then(|length| take(&mut rest, length)) else {
+            return Err(short);
+        };
+        let text =
+            std::str::from_utf8(header).map_err(|error| FormatError::Header(error.to_string()))?;
+        let header =
+            toml::from_str(text).map_err(|error| FormatError::Header(error.to_string()))?;
+        let Some(count) = take(&mut rest, 4).map(number) else { return Err(short) };
+        let mut streams = Vec::new();
+        for _ in 0..count {
+            let length = take(&mut rest, 8).map(|raw| number(raw) as usize);
+            let Some(stream) = length.and_then(|length| take(&mut rest, length)) else {
+                return Err(short);
+            };
+            streams.push(stream.to_vec());
+        }
+        Ok(Self { header, streams })
+    }
+
+    /// All events in order of time.
+    ///
+    /// # Errors
+    /// If a stream is damaged.
+    pub fn events(&self) -> Result<Vec<Event>, FormatError> {
+        let mut decoders: Vec<Decoder<'_>> =
+            self.streams.iter().map(|one| Decoder::new(one)).collect();
+        let mut heads: Vec<Option<Event>> = Vec::with_capacity(decoders.len());
+        let mut next = |at: usize| {
+            let event = decoders[at].next().transpose();
+            event.map_err(|()| FormatError::Damaged("an event cannot be decoded"))
+        };
+        let mut order = BinaryHeap::new();
+        for stream in 0..self.streams.len() {
+            heads.push(next(stream)?);
+            order.extend(heads[stream].map(|event| Reverse((event.at, stream))));
+        }
+        let mut events = Vec::new();
+        while let Some(Reverse((_, stream))) = order.pop() {
+            events.extend(heads[stream].take());
+            heads[stream] = next(stream)?;
+            order.extend(heads[stream].map(|event| Reverse((event.at, stream))));
+        }
+        Ok(events)
+    }
+}
+
+fn take<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
+    let (head, tail) = rest.split_at_checked(count)?;
+    *rest = tail;
+    Some(head)
+}
+
+/// A little-endian integer of up to eight bytes.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}

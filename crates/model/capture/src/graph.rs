@@ -1,0 +1,355 @@
+//! The recording as a graph of dependencies: what each thread does, in order, and what it has to wait for.
+//!
+//! CPU time stays as recorded; waits are not copied but end when what ended them has happened: another thread
+//! reached the same point, a request completed, the same amount of work was done, or the same time passed.
+//! The rules follow experiments with MariaDB (November 2026); see docs/method/capture.md.
+
+use std::collections::HashSet;
+
+use crate::breakdown::{Class, classes};
+use crate::format::Header;
+use crate::timeline::{Doing, Ended, Point, Request, Segment, ThreadLine, Timeline, Waiting};
+
+/// Waits of background threads that are longer are for work, not for a time, ns. Page cleaners and others
+/// wake up by the clock but do what the foreground left them; a fixed period would cap the rate.
+const WORK_WAIT: u64 = 300_000;
+/// A wait that an interrupt ended within this time of a completion was for that request, ns.
+const COMPLETION_LAG: u64 = 200_000;
+
+/// What a thread does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Runs for `time`, in a storage call or not; recording it caused `events` events.
+    Cpu { time: u64, events: u32, storage: bool },
+    /// Submits a request.
+    Submit(usize),
+    /// Waits until a request is complete.
+    Completion(usize),
+    /// Has reached the point at which it wakes another thread.
+    Signal(usize),
+    /// Waits for a signal.
+    Await(usize),
+    /// Waits until another thread leaves the CPU, in the recorded order.
+    Turn(usize),
+    /// Waits for a time.
+    Pause(u64),
+    /// Waits for a client outside of the host, which sent its next request at this time, after this wait.
+    Arrival { at: u64, wait: u64 },
+    /// Waits until the foreground has made this many steps.
+    Progress(u64),
+    /// The foreground has made another step.
+    Advance,
+    /// Sends a message.
+    Send,
+}
+
+/// The steps of a thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Track {
+    pub steps: Vec<Step>,
+    pub class: Class,
+}
+
+/// The graph of a recording.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Graph {
+    pub tracks: Vec<Track>,
+    pub requests: Vec<Request>,
+    /// Signals, and whether each hands over its CPU.
+    pub handoffs: Vec<bool>,
+    /// Time of each foreground step since the start of the recording, ns, in order.
+    pub advances: Vec<u64>,
+    /// Mean time from wake-up until an idle CPU runs the thread, ns: by interrupts, by threads.
+    pub wake_up: [u64; 2],
+    /// Mean, and the fastest quarter, of the foreground's CPU time per response; 0 without responses.
+    pub cpu: [f64; 2],
+    /// CPU time in storage calls per request, ns.
+    pub path_cpu: f64,
+    /// Messages of the foreground.
+    pub sends: u64,
+}
+
+/// Completed requests by time of completion.
+type ByEnd = Vec<(u64, usize)>;
+
+struct Builder<'a> {
+    timeline: &'a Timeline,
+    start: u64,
+    end: u64,
+    by_end: ByEnd,
+    /// Steps of the foreground, by time.
+    advances: Vec<u64>,
+    clients_recorded: bool,
+    used: HashSet<u32>,
+}
+
+impl Graph {
+    pub fn new(header: &Header, timeline: &Timeline) -> Self {
+        let classes = classes(header, timeline);
+        let class = |tid: u32| classes.get(&tid).copied().unwrap_or(Class::Background);
+        let mut by_end: ByEnd = Vec::new();
+        for (index, request) in timeline.requests.iter().enumerate() {
+            by_end.extend(request.completed.map(|at| (at, index)));
+        }
+        by_end.sort_unstable();
+        let recorded = |request: &&Request| timeline.threads.contains_key(&request.thread);
+        let mut builder = Builder {
+            timeline,
+            start: header.start,
+            end: header.end,
+            by_end,
+            advances: Vec::new(),
+            clients_recorded: classes.values().any(|class| *class == Class::Client),
+            used: timeline.requests.iter().filter(recorded).map(|one| one.io.drive).collect(),
+        };
+        let foreground = |tid: &u32| class(*tid) == Class::Foreground;
+        let lines =
+            || timeline.threads.iter().filter(|(tid, _)| foreground(tid)).map(|(_, line)| line);
+        for line in lines() {
+            let waits = line.segments.iter().filter(|one| matches!(one.doing, Doing::Waits(..)));
+            builder.advances.extend(waits.map(|one| one.to));
+            builder.advances.extend(line.points.iter().map(|(at, _)| *at));
+        }
+        builder.advances.sort_unstable();
+        let mut tracks: Vec<Track> = Vec::new();
+        for (tid, line) in &timeline.threads {
+            let class = class(*tid);
+            tracks.push(Track { steps: builder.steps(line, class), class });
+        }
+        tracks.extend(builder.outsiders());
+        let advances = builder.advances.iter().map(|at| at - header.start).collect();
+        Self {
+            tracks,
+            requests: timeline.requests.clone(),
+            handoffs: timeline.wakes.iter().map(|wake| wake.handoff).collect(),
+            advances,
+            wake_up: wake_ups(timeline),
+            cpu: cpu_per_response(lines()),
+            path_cpu: path_cpu(timeline),
+            sends: lines().map(|line| line.sends).sum(),
+        }
+    }
+}
+
+impl Builder<'_> {
+    /// Foreground steps up to a time.
+    fn done_by(&self, at: u64) -> u64 {
+        self.advances.partition_point(|one| *one <= at) as u64
+    }
+
+    fn steps(&self, line: &ThreadLine, class: Class) -> Vec<Step> {
+        let mut steps = Vec::with_capacity(line.segments.len() + line.points.len());
+        let busy = line
+            .segments
+            .iter()
+            .filter(|one| is_cpu(one))
+            .map(|one| one.to - one.from)
+            .sum::<u64>();
+        let mut events = Events { density: line.events as f64 / busy.max(1) as f64, carried: 0.0 };
+        let (mut points, mut own) = (line.points.iter().peekable(), Vec::new());
+        for segment in &line.segments {
+            let mut from = segment.from;
+            while let Some((at, point)) =
+                points.next_if(|(at, _)| *at < segment.to || is_cpu(segment) && *at == segment.to)
+            {
+                if is_cpu(segment) {
+                    steps.extend(events.cpu(segment, (*at).max(from) - from));
+                }
+                from = (*at).max(from);
+                self.point(*point, class, &mut own, &mut steps);
+            }
+            match segment.doing {
+                Doing::Cpu | Doing::CpuInCall | Doing::CpuInStorageCall => {
+                    steps.extend(events.cpu(segment, segment.to - from));
+                }
+                Doing::RunQueue(Some(index)) => steps.push(Step::Turn(index)),
+                Doing::RunQueue(None) | Doing::WakeUp => {}
+                Doing::Neighbour => steps.push(Step::Pause(segment.to - segment.from)),
+                Doing::Waits(..) if segment.to >= self.end => break,
+                Doing::Waits(waiting, ended) => {
+                    self.wait(segment, (waiting, ended), class, &mut own, &mut steps);
+                    if class == Class::Foreground {
+                        steps.push(Step::Advance);
+                    }
+                }
+            }
+        }
+        steps
+    }
+
+    fn point(&self, point: Point, class: Class, own: &mut Vec<usize>, steps: &mut Vec<Step>) {
+        match point {
+            Point::Wakes(index) => steps.push(Step::Signal(index)),
+            Point::Submits(index) => {
+                own.push(index);
+                steps.push(Step::Submit(index));
+            }
+            Point::Sends => steps.push(Step::Send),
+            // What completed in the caller without a wait still has to complete.
+            Point::Synchronous => {
+                let complete = |index: &usize| self.timeline.requests[*index].completed.is_some();
+                steps.extend(own.drain(..).filter(complete).map(Step::Completion));
+            }
+        }
+        if class == Class::Foreground {
+            steps.push(Step::Advance);
+        }
+    }
+
+    fn wait(
+        &self,
+        segment: &Segment,
+        (waiting, ended): (Waiting, Ended),
+        class: Class,
+        own: &mut Vec<usize>,
+        steps: &mut Vec<Step>,
+    ) {
+        let length = segment.to - segment.from;
+        if let Ended::By(wake) = ended {
+            return steps.push(Step::Await(wake));
+        }
+        let timed = matches!(waiting, Waiting::Timer | Waiting::Message);
+        let before = steps.len();
+        // Its own requests that completed by now.
+        own.retain(|index| {
+            let over = self.timeline.requests[*index].completed.is_some_and(|at| at <= segment.to);
+            if over {
+                steps.push(Step::Completion(*index));
+            }
+            !over
+        });
+        if steps.len() > before {
+            return;
+        }
+        if !timed && let Some(index) = self.completed_at(segment) {
+            if !self.timeline.threads.contains_key(&self.timeline.requests[index].thread) {
+                return self.chain(segment, steps);
+            }
+            return steps.push(Step::Completion(index));
+        }
+        match (waiting, class) {
+            (Waiting::Message, Class::Foreground) if !self.clients_recorded => {
+                steps.push(Step::Arrival { at: segment.to - self.start, wait: length });
+            }
+            (_, Class::Background | Class::FileSystem) if length > WORK_WAIT => {
+                steps.push(Step::Progress(self.done_by(segment.to)));
+            }
+            _ => steps.push(Step::Pause(length)),
+        }
+    }
+
+    /// The request whose completion ended a wait.
+    fn completed_at(&self, segment: &Segment) -> Option<usize> {
+        let after = self.by_end.partition_point(|(at, _)| *at <= segment.to);
+        let since = segment.to.saturating_sub(COMPLETION_LAG).max(segment.from);
+        let candidates = self.by_end[..after].iter().rev().take_while(|(at, _)| *at >= since);
+        candidates
+            .map(|(_, index)| *index)
+            .find(|index| self.used.contains(&self.timeline.requests[*index].io.drive))
+    }
+
+    /// Requests of threads that were not recorded, made on behalf of a waiting one: in the recorded order.
+    fn chain(&self, segment: &Segment, steps: &mut Vec<Step>) {
+        let first = self.by_end.partition_point(|(at, _)| *at <= segment.from);
+        let during = self.by_end[first..].iter().take_while(|(at, _)| *at <= segment.to);
+        let foreign = during.filter(|(_, index)| {
+            let request = &self.timeline.requests[*index];
+            request.submitted >= segment.from
+                && !self.timeline.threads.contains_key(&request.thread)
+        });
+        let mut at = segment.from;
+        for (completed, index) in foreign {
+            let submitted = self.timeline.requests[*index].submitted;
+            if submitted > at {
+                steps.push(Step::Pause(submitted - at));
+            }
+            steps.extend([Step::Submit(*index), Step::Completion(*index)]);
+            at = *completed;
+        }
+        steps.push(Step::Pause(segment.to.saturating_sub(at)));
+    }
+
+    /// Write-back and other requests that nobody recorded submitted: load, at the same progress.
+    fn outsiders(&self) -> Option<Track> {
+        let mut steps = Vec::new();
+        for (index, request) in self.timeline.requests.iter().enumerate() {
+            let foreign = !self.timeline.threads.contains_key(&request.thread);
+            if foreign && self.used.contains(&request.io.drive) {
+                steps.push(Step::Progress(self.done_by(request.submitted)));
+                steps.push(Step::Submit(index));
+            }
+        }
+        (!steps.is_empty()).then_some(Track { steps, class: Class::Background })
+    }
+}
+
+const fn is_cpu(segment: &Segment) -> bool {
+    matches!(segment.doing, Doing::Cpu | Doing::CpuInCall | Doing::CpuInStorageCall)
+}
+
+/// Spreads a thread's events over its CPU time, in which they were made.
+struct Events {
+    density: f64,
+    carried: f64,
+}
+
+impl Events {
+    fn cpu(&mut self, segment: &Segment, time: u64) -> Option<Step> {
+        self.carried += time as f64 * self.density;
+        let events = self.carried.floor();
+        self.carried -= events;
+        let storage = segment.doing == Doing::CpuInStorageCall;
+        (time > 0).then_some(Step::Cpu { time, events: events as u32, storage })
+    }
+}
+
+/// CPU time in storage calls, per request that recorded threads submitted, ns.
+fn path_cpu(timeline: &Timeline) -> f64 {
+    let storage = |one: &&Segment| one.doing == Doing::CpuInStorageCall;
+    let lines = timeline.threads.values();
+    let segments = lines.flat_map(|line| line.segments.iter().filter(storage));
+    let cpu: u64 = segments.map(|one| one.to - one.from).sum();
+    let own = timeline.requests.iter().filter(|one| timeline.threads.contains_key(&one.thread));
+    cpu as f64 / own.count().max(1) as f64
+}
+
+/// Mean times of waking an idle CPU, by interrupts and by threads.
+fn wake_ups(timeline: &Timeline) -> [u64; 2] {
+    let mut sums = [(0u64, 0u64); 2];
+    for line in timeline.threads.values() {
+        for pair in line.segments.windows(2) {
+            if let (Doing::Waits(_, ended), Doing::WakeUp) = (pair[0].doing, pair[1].doing) {
+                let sum = &mut sums[usize::from(matches!(ended, Ended::By(_)))];
+                *sum = (sum.0 + pair[1].to - pair[1].from, sum.1 + 1);
+            }
+        }
+    }
+    sums.map(|(time, count)| time / count.max(1))
+}
+
+/// Mean CPU time per response, and that of the fastest quarter.
+fn cpu_per_response<'a>(lines: impl Iterator<Item = &'a ThreadLine>) -> [f64; 2] {
+    let mut all = Vec::new();
+    for line in lines {
+        let mut sends = line
+            .points
+            .iter()
+            .filter(|(_, point)| *point == Point::Sends)
+            .map(|(at, _)| *at)
+            .peekable();
+        let mut busy = 0;
+        for segment in line.segments.iter().filter(|one| is_cpu(one)) {
+            busy += segment.to - segment.from;
+            if sends.next_if(|at| *at <= segment.to).is_some() {
+                all.push(busy);
+                busy = 0;
+            }
+        }
+    }
+    if all.len() < 100 {
+        return [0.0; 2];
+    }
+    let mean = all.iter().sum::<u64>() as f64 / all.len() as f64;
+    all.sort_unstable();
+    [mean, all[all.len() / 4] as f64]
+}

@@ -1,0 +1,20 @@
+//! Recordings of running databases: the file, where threads spent their time, and what other drives change.
+//!
+//! Invariants: no clock, no I/O; the parts of a thread's time sum to the recorded time.
+
+#![forbid(unsafe_code)]
+
+mod breakdown;
+mod event;
+mod format;
+mod graph;
+mod predict;
+mod replay;
+mod timeline;
+
+pub use breakdown::{Breakdown, Class, ClassTime, DriveLoad, Part, Parts, Requests, classes};
+pub use event::{Call, Decoder, Encoder, Event, FileKind, Io, Leave, What};
+pub use format::{Disk, FormatError, Header, Overhead, Process, Recording, Thread};
+pub use predict::{Gain, Predictor};
+pub use replay::Arrivals;
+pub use timeline::{Doing, Ended, Point, Request, Segment, ThreadLine, Timeline, Waiting, Wake};

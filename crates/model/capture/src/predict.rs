@@ -1,0 +1,110 @@
+//! How the recorded minute would have gone on another drive.
+//!
+//! A prediction is a ratio of two replays, so errors that both have cancel. Invariant: it exists only if the
+//! replay on the recorded drive takes the recorded time, within [`IDENTITY_MAX`].
+
+use device::Device;
+
+use crate::format::Header;
+use crate::graph::Graph;
+use crate::replay::{Arrivals, Assume, Free, Outcome, Recorded, Settings, replay};
+use crate::timeline::Timeline;
+
+/// How far the replay on the recorded drive may be off.
+pub const IDENTITY_MAX: f64 = 0.10;
+
+/// Rate on a drive, without recording, over the recorded rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Gain {
+    /// With CPU times as recorded, and the recorded order of threads on each CPU.
+    pub least: f64,
+    /// Without the cost of recording; any thread on any CPU.
+    pub expected: f64,
+    /// Also with warm caches, no wake-up of an idle CPU and a cheap I/O path: threads that sleep less run
+    /// faster.
+    pub most: f64,
+    /// Waits that had to be ended because the recording is imprecise, as a share of the foreground's steps.
+    pub forced: f64,
+}
+
+/// Replays a recording.
+#[derive(Debug)]
+pub struct Predictor {
+    graph: Graph,
+    settings: Settings,
+    recorded: f64,
+    /// Replays on the recorded drive, with recorded and with undisturbed CPU times.
+    same: [Outcome; 2],
+}
+
+impl Predictor {
+    /// Prepares, and replays on the recorded drive. Costs about 1 us an event.
+    #[must_use]
+    pub fn new(
+        header: &Header,
+        timeline: &Timeline,
+        cores: Option<u32>,
+        arrivals: Arrivals,
+    ) -> Self {
+        let graph = Graph::new(header, timeline);
+        let cores = cores.unwrap_or(header.cpus).max(1) as usize;
+        let settings = Settings { cores, assume: Assume::Recorded, arrivals, capacity: u64::MAX };
+        let here = Settings { cores: header.cpus.max(1) as usize, ..settings };
+        let same = [Assume::Recorded, Assume::Undisturbed].map(|assume| {
+            replay(&graph, &mut Recorded::new(&graph.requests), Settings { assume, ..here })
+        });
+        let target = (graph.advances.len() as f64 * 0.9) as usize;
+        let recorded = graph.advances.get(target.saturating_sub(1)).copied().unwrap_or_default();
+        Self { graph, settings, recorded: recorded as f64, same }
+    }
+
+    /// Time of the replay on the recorded drive over the recorded time, less 1: what the replay cannot
+    /// explain.
+    #[must_use]
+    pub fn identity_error(&self) -> f64 {
+        self.same[0].time / self.recorded.max(1.0) - 1.0
+    }
+
+    /// Whether predictions can be trusted.
+    #[must_use]
+    pub fn is_faithful(&self) -> bool {
+        !self.graph.advances.is_empty() && self.identity_error().abs() <= IDENTITY_MAX
+    }
+
+    /// Responses of the foreground in the recording.
+    #[must_use]
+    pub const fn responses(&self) -> u64 {
+        self.graph.sends
+    }
+
+    /// On the drives that `make` makes, of `capacity` bytes.
+    pub fn on<D: Device>(&self, capacity: u64, mut make: impl FnMut() -> D) -> Gain {
+        let mut run = |assume| {
+            let settings = Settings { assume, capacity, ..self.settings };
+            replay(&self.graph, &mut make(), settings)
+        };
+        self.gain([Assume::Recorded, Assume::AnyCpu, Assume::Fast].map(&mut run))
+    }
+
+    /// On a drive that takes no time.
+    #[must_use]
+    pub fn on_a_free_drive(&self) -> Gain {
+        self.on(u64::MAX, Free::default)
+    }
+
+    /// The rate without recording over the recorded rate.
+    #[must_use]
+    pub fn undisturbed(&self) -> f64 {
+        self.same[0].time / self.same[1].time
+    }
+
+    fn gain(&self, outcomes: [Outcome; 3]) -> Gain {
+        let gains = outcomes.map(|one| self.same[0].time / one.time);
+        Gain {
+            least: gains.iter().copied().fold(f64::INFINITY, f64::min),
+            expected: gains[1],
+            most: gains.iter().copied().fold(0.0, f64::max),
+            forced: outcomes[1].forced as f64 / outcomes[1].steps.max(1) as f64,
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Recordings whose breakdown and whose rate on another drive are known by construction.
+
+use crosspoint_capture::{
+    Arrivals, Breakdown, Call, Class, Encoder, Event, FileKind, Header, Io, Leave, Part, Predictor,
+    Process, Recording, Thread, Timeline, Waiting, What,
+};
+use device::{Completion, Device, EventQueue, Operation, Request, Stages};
+use proptest::prelude::*;
+use units::Nanos;
+
+const SERVER: u32 = 10;
+const CLIENT: u32 = 20;
+
+fn header(end: u64, tids: &[(u32, u32)]) -> Header {
+    let process = |pid, client| Process { pid, name: format!("p{pid}"), client };
+    Header {
+        kernel: "test".into(),
+        cpus: 2,
+        start: 0,
+        end,
+        lost: 0,
+        other_load: 0.0,
+        steal: 0.0,
+        overhead: None,
+        process: vec![process(SERVER, false), process(CLIENT, true)],
+        thread: tids
+            .iter()
+            .map(|(tid, pid)| Thread { tid: *tid, pid: *pid, name: format!("t{tid}") })
+            .collect(),
+        disk: vec![],
+    }
+}
+
+/// Writes events in the order in which they are made.
+#[derive(Default)]
+struct Script {
+    at: u64,
+    events: Vec<Event>,
+    sector: u64,
+}
+
+impl Script {
+    fn add(&mut self, thread: u32, what: What) {
+        self.events.push(Event { at: self.at, thread, what });
+    }
+
+    fn wait(&mut self, time: u64) {
+        self.at += time;
+    }
+
+    fn enter(&mut self, thread: u32, call: Call, file: FileKind) {
+        self.add(thread, What::Enters { call, file, bytes: 16384 });
+    }
+
+    fn sleep(&mut self, thread: u32) {
+        self.add(thread, What::Leaves(Leave::Sleeps));
+    }
+
+    /// A synchronous request of `time`; the thread waits in a call.
+    fn request(&mut self, thread: u32, (call, operation): (Call, Operation), time: u64) {
+        self.enter(thread, call, FileKind::Data);
+        self.sector += 32;
+        let bytes = if operation == Operation::Flush { 0 } else { 16384 };
+        let sector = if operation == Operation::Flush { 0 } else { self.sector };
+        let io = Io { drive: 1, operation, durable: false, sector, bytes };
+        self.add(thread, What::Submits(io));
+        self.add(thread, What::Leaves(Leave::Blocks));
+        self.wait(time);
+        self.add(0, What::Completes(io));
+        self.add(thread, What::Woken { waker: 0, interrupt: true });
+        self.add(thread, What::Runs { after: 0 });
+        self.add(thread, What::Returns);
+    }
+
+    /// `from` sends a message to `to`, which waits in a call, and then waits for the answer itself.
+    fn send(&mut self, from: u32, to: u32) {
+        self.enter(from, Call::Write, FileKind::Message);
+        self.add(to, What::Woken { waker: from, interrupt: false });
+        self.add(from, What::Returns);
+        self.enter(from, Call::Read, FileKind::Message);
+        self.sleep(from);
+        self.add(to, What::Runs { after: 0 });
+        self.add(to, What::Returns);
+    }
+}
+
+const READ: u64 = 100_000;
+const CPU: u64 = 20_000;
+const CLIENT_CPU: u64 = 5_000;
+
+/// One client; each request reads once.
+fn reads(count: u32) -> (Header, Script) {
+    let mut script = Script::default();
+    script.enter(SERVER, Call::Read, FileKind::Message);
+    script.sleep(SERVER);
+    script.add(CLIENT, What::Runs { after: 0 });
+    for _ in 0..count {
+        script.wait(CLIENT_CPU);
+        script.send(CLIENT, SERVER);
+        script.wait(CPU / 2);
+        script.request(SERVER, (Call::Read, Operation::Read), READ);
+        script.wait(CPU / 2);
+        script.send(SERVER, CLIENT);
+    }
+    (header(script.at, &[(SERVER, SERVER), (CLIENT, CLIENT)]), script)
+}
+
+fn seen(header: &Header, script: &Script) -> (Timeline, Breakdown) {
+    let timeline = Timeline::new(header, &script.events);
+    let breakdown = Breakdown::new(header, &timeline);
+    (timeline, breakdown)
+}
+
+/// A drive that always takes the same time.
+struct Constant(u64, EventQueue<u64>);
+
+impl Device for Constant {
+    fn submit(&mut self, now: Nanos, request: Request) {
+        self.1.push(now + Nanos(self.0), request.id);
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        self.1.next_time()
+    }
+
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+        while let Some((at, id)) = self.1.pop_due(now) {
+            done.push(Completion { id, at, stages: Stages::new(Nanos(self.0), []) });
+        }
+    }
+}
+
+fn ratio_on(predictor: &Predictor, time: u64) -> f64 {
+    predictor.on(u64::MAX, || Constant(time, EventQueue::default())).least
+}
+
+/// Otherwise users buy a drive for a wait that is something else.
+#[test]
+fn each_wait_is_named_and_the_parts_sum_to_the_time() {
+    let (header, script) = reads(1000);
+    let (_, breakdown) = seen(&header, &script);
+    let server = &breakdown.classes[&Class::Foreground];
+    let whole = (CLIENT_CPU + CPU + READ) as f64;
+    for (part, time) in [
+        (Part::Wait(Waiting::Read), READ),
+        (Part::Wait(Waiting::Message), CLIENT_CPU),
+        (Part::Cpu, CPU),
+    ] {
+        let share = server.share(part);
+        assert!((share - time as f64 / whole).abs() < 0.001, "{part:?}: {share}");
+    }
+    assert_eq!(server.sends, 1000);
+    assert_eq!(server.total(), header.length().get());
+    let client = &breakdown.classes[&Class::Client];
+    assert_eq!(client.total(), header.length().get());
+    assert_eq!(breakdown.drives[&1].kinds[0].percentile(0.5), Some(READ));
+    assert_eq!(breakdown.intervals.len(), 12);
+}
+
+/// The rate on another drive follows from the dependencies: 125 us a request, of which the drive is 100.
+#[test]
+fn another_drive_changes_only_what_waits_for_it() {
+    let (header, script) = reads(1000);
+    let timeline = seen(&header, &script).0;
+    let predictor = Predictor::new(&header, &timeline, None, Arrivals::Closed);
+    assert!(predictor.identity_error().abs() < 0.001, "{}", predictor.identity_error());
+    let whole = (CLIENT_CPU + CPU + READ) as f64;
+    for time in [0, READ / 2, READ * 10] {
+        let expected = whole / (whole - READ as f64 + time as f64);
+        let ratio = ratio_on(&predictor, time);
+        assert!((ratio / expected - 1.0).abs() < 0.01, "{time}: {ratio}, not {expected}");
+    }
+    let free = predictor.on_a_free_drive();
+    assert!((free.least / 5.0 - 1.0).abs() < 0.01 && free.forced == 0.0, "{free:?}");
+}
+
+/// Two connections; the second waits until the first has flushed for both: group commit.
+#[test]
+fn a_wait_for_another_thread_is_followed_to_what_that_did() {
+    let mut script = Script::default();
+    let threads = [(SERVER, SERVER), (11, SERVER)];
+    for tid in [SERVER, 11] {
+        script.add(tid, What::Runs { after: 0 });
+    }
+    for _ in 0..100 {
+        script.wait(10_000);
+        script.enter(11, Call::Lock, FileKind::Data);
+        script.sleep(11);
+        script.request(SERVER, (Call::Flush, Operation::Flush), 1_000_000);
+        script.add(11, What::Woken { waker: SERVER, interrupt: false });
+        script.add(11, What::Runs { after: 0 });
+        script.add(11, What::Returns);
+        for tid in [SERVER, 11] {
+            script.enter(tid, Call::Write, FileKind::Message);
+            script.add(tid, What::Returns);
+        }
+    }
+    let header = header(script.at, &threads);
+    let (timeline, breakdown) = seen(&header, &script);
+    let time = &breakdown.classes[&Class::Foreground];
+    let behind = &time.behind;
+    let flush = behind[&Part::Wait(Waiting::Flush)] as f64 / behind.values().sum::<u64>() as f64;
+    assert!(flush > 0.99, "{behind:?}");
+    assert!(time.share(Part::Wait(Waiting::Lock)) > 0.49);
+    let predictor = Predictor::new(&header, &timeline, None, Arrivals::Closed);
+    // The batch stays: a flush of half the time nearly doubles the rate of both.
+    let ratio = ratio_on(&predictor, 500_000);
+    assert!((ratio / (1010.0 / 510.0) - 1.0).abs() < 0.01, "{ratio}");
+}
+
+/// A recording of another version, a damaged or a cut one must be refused, not shown as another minute.
+#[test]
+fn a_damaged_file_is_refused() {
+    let (header, script) = reads(50);
+    let mut stream = Encoder::default();
+    script.events.iter().for_each(|event| stream.push(event));
+    let recording = Recording::new(header, &[stream]);
+    let bytes = recording.to_bytes().unwrap();
+    let again = Recording::parse(&bytes).unwrap();
+    assert_eq!(again, recording);
+    assert_eq!(again.events().unwrap(), script.events);
+    for cut in 0..bytes.len() {
+        assert!(Recording::parse(&bytes[..cut]).is_err(), "{cut}");
+    }
+}
+
+fn any_what() -> impl Strategy<Value = What> {
+    let io = (any::<bool>(), 0u64..8).prop_map(|(flush, place)| Io {
+        drive: 1,
+        operation: if flush { Operation::Flush } else { Operation::Read },
+        durable: flush,
+        sector: if flush { 0 } else { place * 8 },
+        bytes: if flush { 0 } else { 4096 },
+    });
+    let leave =
+        prop::sample::select(vec![Leave::Preempted, Leave::Sleeps, Leave::Blocks, Leave::Ends]);
+    let call =
+        prop::sample::select(vec![Call::Read, Call::Write, Call::Flush, Call::Lock, Call::AsyncIo]);
+    let file = prop::sample::select(vec![FileKind::Data, FileKind::Log, FileKind::Message]);
+    prop_oneof![
+        (0u32..6).prop_map(|after| What::Runs { after }),
+        leave.prop_map(What::Leaves),
+        (0u32..6, any::<bool>()).prop_map(|(waker, interrupt)| What::Woken { waker, interrupt }),
+        (call, file).prop_map(|(call, file)| What::Enters { call, file, bytes: 1 }),
+        Just(What::Returns),
+        io.clone().prop_map(What::Submits),
+        io.prop_map(What::Completes),
+        Just(What::Lost),
+    ]
+}
+
+proptest! {
+    /// Events in any order, as after losses: times still sum up, and a replay ends.
+    #[test]
+    fn nothing_hangs_and_nothing_is_counted_twice(
+        raw in prop::collection::vec((0u64..400_000, 1u32..6, any_what()), 0..300),
+    ) {
+        let mut at = 0;
+        let events: Vec<Event> = raw.into_iter().map(|(since, thread, what)| {
+            at += since;
+            Event { at, thread, what }
+        }).collect();
+        let tids: Vec<(u32, u32)> = (1..6).map(|tid| (tid, SERVER)).collect();
+        let header = header(at, &tids);
+        let timeline = Timeline::new(&header, &events);
+        for line in timeline.threads.values() {
+            for pair in line.segments.windows(2) {
+                prop_assert!(pair[0].to <= pair[1].from && pair[1].from < pair[1].to);
+            }
+        }
+        let breakdown = Breakdown::new(&header, &timeline);
+        let threads = timeline.threads.len() as u64;
+        let total: u64 = breakdown.classes.values().map(crosspoint_capture::ClassTime::total).sum();
+        prop_assert!(total <= threads * at);
+        let predictor = Predictor::new(&header, &timeline, None, Arrivals::Open);
+        let _ = predictor.on_a_free_drive();
+    }
+}
