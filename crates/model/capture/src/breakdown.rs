@@ -286,12 +286,6 @@ fn spread(segment: &Segment, part: Part, (start, step): (u64, u64), intervals: &
 }
 
 fn drives(header: &Header, timeline: &Timeline) -> BTreeMap<u32, DriveLoad> {
-    let used = |number: u32| {
-        timeline
-            .requests
-            .iter()
-            .any(|one| one.io.drive == number && timeline.threads.contains_key(&one.thread))
-    };
     let mut loads: BTreeMap<u32, DriveLoad> = BTreeMap::new();
     for request in &timeline.requests {
         let Some(completed) = request.completed else { continue };
@@ -309,7 +303,6 @@ fn drives(header: &Header, timeline: &Timeline) -> BTreeMap<u32, DriveLoad> {
         kind.times.push(took);
         load.depth += took as f64;
     }
-    loads.retain(|number, _| used(*number));
     for load in loads.values_mut() {
         load.depth /= header.length().get().max(1) as f64;
         load.kinds.iter_mut().for_each(|kind| kind.times.sort_unstable());

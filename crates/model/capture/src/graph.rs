@@ -4,8 +4,6 @@
 //! reached the same point, a request completed, the same amount of work was done, or the same time passed.
 //! The rules follow experiments with MariaDB (November 2026); see docs/method/capture.md.
 
-use std::collections::HashSet;
-
 use crate::breakdown::{Class, classes};
 use crate::format::Header;
 use crate::timeline::{Doing, Ended, Point, Request, Segment, ThreadLine, Timeline, Waiting};
@@ -33,6 +31,8 @@ pub(crate) enum Step {
     Turn(usize),
     /// Waits for a time.
     Pause(u64),
+    /// Waits until an idle CPU runs it.
+    WakeUp(u64),
     /// Waits for a client outside of the host, which sent its next request at this time, after this wait.
     Arrival { at: u64, wait: u64 },
     /// Waits until the foreground has made this many steps.
@@ -55,12 +55,10 @@ pub(crate) struct Track {
 pub(crate) struct Graph {
     pub tracks: Vec<Track>,
     pub requests: Vec<Request>,
-    /// Signals, and whether each hands over its CPU.
-    pub handoffs: Vec<bool>,
+    /// Number of signals.
+    pub signals: usize,
     /// Time of each foreground step since the start of the recording, ns, in order.
     pub advances: Vec<u64>,
-    /// Mean time from wake-up until an idle CPU runs the thread, ns: by interrupts, by threads.
-    pub wake_up: [u64; 2],
     /// Mean, and the fastest quarter, of the foreground's CPU time per response; 0 without responses.
     pub cpu: [f64; 2],
     /// CPU time in storage calls per request, ns.
@@ -80,7 +78,6 @@ struct Builder<'a> {
     /// Steps of the foreground, by time.
     advances: Vec<u64>,
     clients_recorded: bool,
-    used: HashSet<u32>,
 }
 
 impl Graph {
@@ -92,7 +89,6 @@ impl Graph {
             by_end.extend(request.completed.map(|at| (at, index)));
         }
         by_end.sort_unstable();
-        let recorded = |request: &&Request| timeline.threads.contains_key(&request.thread);
         let mut builder = Builder {
             timeline,
             start: header.start,
@@ -100,7 +96,6 @@ impl Graph {
             by_end,
             advances: Vec::new(),
             clients_recorded: classes.values().any(|class| *class == Class::Client),
-            used: timeline.requests.iter().filter(recorded).map(|one| one.io.drive).collect(),
         };
         let foreground = |tid: &u32| class(*tid) == Class::Foreground;
         let lines =
@@ -121,9 +116,8 @@ impl Graph {
         Self {
             tracks,
             requests: timeline.requests.clone(),
-            handoffs: timeline.wakes.iter().map(|wake| wake.handoff).collect(),
+            signals: timeline.wakes.len(),
             advances,
-            wake_up: wake_ups(timeline),
             cpu: cpu_per_response(lines()),
             path_cpu: path_cpu(timeline),
             sends: lines().map(|line| line.sends).sum(),
@@ -163,7 +157,8 @@ impl Builder<'_> {
                     steps.extend(events.cpu(segment, segment.to - from));
                 }
                 Doing::RunQueue(Some(index)) => steps.push(Step::Turn(index)),
-                Doing::RunQueue(None) | Doing::WakeUp => {}
+                Doing::RunQueue(None) => {}
+                Doing::WakeUp => steps.push(Step::WakeUp(segment.to - segment.from)),
                 Doing::Neighbour => steps.push(Step::Pause(segment.to - segment.from)),
                 Doing::Waits(..) if segment.to >= self.end => break,
                 Doing::Waits(waiting, ended) => {
@@ -242,10 +237,8 @@ impl Builder<'_> {
     fn completed_at(&self, segment: &Segment) -> Option<usize> {
         let after = self.by_end.partition_point(|(at, _)| *at <= segment.to);
         let since = segment.to.saturating_sub(COMPLETION_LAG).max(segment.from);
-        let candidates = self.by_end[..after].iter().rev().take_while(|(at, _)| *at >= since);
-        candidates
-            .map(|(_, index)| *index)
-            .find(|index| self.used.contains(&self.timeline.requests[*index].io.drive))
+        let (at, index) = self.by_end[..after].last()?;
+        (*at >= since).then_some(*index)
     }
 
     /// Requests of threads that were not recorded, made on behalf of a waiting one: in the recorded order.
@@ -274,7 +267,7 @@ impl Builder<'_> {
         let mut steps = Vec::new();
         for (index, request) in self.timeline.requests.iter().enumerate() {
             let foreign = !self.timeline.threads.contains_key(&request.thread);
-            if foreign && self.used.contains(&request.io.drive) {
+            if foreign {
                 steps.push(Step::Progress(self.done_by(request.submitted)));
                 steps.push(Step::Submit(index));
             }
@@ -311,20 +304,6 @@ fn path_cpu(timeline: &Timeline) -> f64 {
     let cpu: u64 = segments.map(|one| one.to - one.from).sum();
     let own = timeline.requests.iter().filter(|one| timeline.threads.contains_key(&one.thread));
     cpu as f64 / own.count().max(1) as f64
-}
-
-/// Mean times of waking an idle CPU, by interrupts and by threads.
-fn wake_ups(timeline: &Timeline) -> [u64; 2] {
-    let mut sums = [(0u64, 0u64); 2];
-    for line in timeline.threads.values() {
-        for pair in line.segments.windows(2) {
-            if let (Doing::Waits(_, ended), Doing::WakeUp) = (pair[0].doing, pair[1].doing) {
-                let sum = &mut sums[usize::from(matches!(ended, Ended::By(_)))];
-                *sum = (sum.0 + pair[1].to - pair[1].from, sum.1 + 1);
-            }
-        }
-    }
-    sums.map(|(time, count)| time / count.max(1))
 }
 
 /// Mean CPU time per response, and that of the fastest quarter.

@@ -4,7 +4,7 @@
 //! left by an imprecise recording, the wait that ended first in the recording is ended, and counted.
 
 use device::{Completion, Device, EventQueue, Operation, Request, Stages};
-use sim::scheduler::{Key, Next, Scheduler, SchedulerCosts, TaskId, Wait, WakeCost, Waker};
+use sim::scheduler::{Key, Next, Scheduler, SchedulerCosts, TaskId, Wait, Waker};
 use units::Nanos;
 
 use crate::breakdown::Class;
@@ -155,15 +155,10 @@ struct Replay<'a, D> {
 
 /// Runs a graph on a drive.
 pub(crate) fn replay<D: Device>(graph: &Graph, device: &mut D, settings: Settings) -> Outcome {
-    let wake =
-        |latency: u64| WakeCost { latency: Nanos(latency), ..SchedulerCosts::FREE.interrupt };
-    let wake_up = if settings.assume == Assume::Fast { [0; 2] } else { graph.wake_up };
-    let costs = SchedulerCosts {
-        interrupt: wake(wake_up[0]),
-        futex: wake(wake_up[1]),
-        ..SchedulerCosts::FREE
-    };
-    let mut scheduler = Scheduler::new(settings.cores, costs);
+    // The recorded order of threads on each CPU already limits how many run at once.
+    let cores = if settings.assume.keeps_order() { graph.tracks.len() } else { settings.cores };
+    // Times of switching and waking are in the recorded CPU times and wake-ups.
+    let mut scheduler = Scheduler::new(cores, SchedulerCosts::FREE);
     for _ in &graph.tracks {
         scheduler.enter();
     }
@@ -180,7 +175,7 @@ pub(crate) fn replay<D: Device>(graph: &Graph, device: &mut D, settings: Setting
         scheduler,
         at: vec![(0, 0); graph.tracks.len()],
         blocked: vec![Blocked::No; graph.tracks.len()],
-        signalled: vec![false; graph.handoffs.len()],
+        signalled: vec![false; graph.signals],
         complete: vec![false; graph.requests.len()],
         advanced: 0,
         waiting_for_progress: EventQueue::default(),
@@ -295,9 +290,7 @@ impl<D: Device> Replay<'_, D> {
             Step::Submit(index) => self.submit(now, index, track),
             Step::Signal(index) => {
                 self.signalled[index] = true;
-                // Handing over a CPU wakes no idle one.
-                let kind = if self.graph.handoffs[index] { Waker::Socket } else { Waker::Futex };
-                self.scheduler.wake(task, Key(SIGNALS + index as u64), 1, kind);
+                self.scheduler.wake(task, Key(SIGNALS + index as u64), 1, Waker::Futex);
             }
             Step::Await(index) if self.signalled[index] => {}
             Step::Await(index) => {
@@ -311,7 +304,8 @@ impl<D: Device> Replay<'_, D> {
             Step::Completion(index) => {
                 return self.block(task, Blocked::Completion(index), COMPLETIONS + index as u64);
             }
-            Step::Pause(time) => return self.pause(task, now + Nanos(time)),
+            Step::WakeUp(_) if self.settings.assume == Assume::Fast => {}
+            Step::Pause(time) | Step::WakeUp(time) => return self.pause(task, now + Nanos(time)),
             Step::Arrival { at, wait } => {
                 let at = match self.settings.arrivals {
                     Arrivals::Open => Nanos(at),

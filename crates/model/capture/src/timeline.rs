@@ -2,7 +2,7 @@
 //!
 //! Invariant: the segments of a thread adjoin and cover the recording from its first event on.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use device::Operation;
 
@@ -83,8 +83,6 @@ pub struct Wake {
     pub by: u32,
     /// Woken thread.
     pub thread: u32,
-    /// The woken thread continues on the waker's CPU, which is not idle in between.
-    pub handoff: bool,
 }
 
 /// A request to a drive.
@@ -155,6 +153,8 @@ struct Thread {
     file: FileKind,
     /// Requests that it submitted in this call or page fault.
     pending: Vec<usize>,
+    /// When a request of it last completed.
+    completion: u64,
     /// The wake-up after which it has not run yet.
     woken: Option<usize>,
 }
@@ -178,7 +178,10 @@ impl Thread {
 
     /// What the wait that ends now was for.
     fn waited_for(&self, blocked: bool, outside: bool) -> Waiting {
+        // Completed asynchronous I/O is handled by the thread that submitted it, whatever it waits for.
+        let handles_io = outside && self.completion >= self.since;
         match (self.call, self.file) {
+            (Call::Lock | Call::Poll, _) if handles_io => Waiting::AsyncIo,
             (Call::Read | Call::Write, FileKind::Message) | (Call::Poll, _) => Waiting::Message,
             (Call::Read, _) => Waiting::Read,
             (Call::Write, _) => Waiting::Write,
@@ -218,8 +221,21 @@ struct Builder<'a> {
     threads: BTreeMap<u32, Thread>,
     wakes: Vec<Wake>,
     requests: Vec<Request>,
+    /// Drives that the processes use, themselves or through threads of the kernel; others have other users.
+    used: HashSet<u32>,
     /// Requests in flight by drive, whether they are flushes, and first sector.
     flying: BTreeMap<(u32, bool, u64), VecDeque<usize>>,
+}
+
+/// Drives to which threads of the recorded processes submitted requests.
+fn drives_of_processes(header: &Header, events: &[Event]) -> HashSet<u32> {
+    let own = header.thread.iter().filter(|one| one.pid != 0).map(|one| one.tid);
+    let own: HashSet<u32> = own.collect();
+    let drive = |event: &Event| match event.what {
+        What::Submits(io) if own.contains(&event.thread) => Some(io.drive),
+        _ => None,
+    };
+    events.iter().filter_map(drive).collect()
 }
 
 /// Requests in flight that are compared with the end of a completed one.
@@ -237,6 +253,7 @@ impl Timeline {
                 call: Call::None,
                 file: FileKind::Data,
                 pending: Vec::new(),
+                completion: 0,
                 woken: None,
             };
             (*tid, thread)
@@ -247,6 +264,7 @@ impl Timeline {
             threads: tids.iter().map(fresh).collect(),
             wakes: Vec::new(),
             requests: Vec::new(),
+            used: drives_of_processes(header, events),
             flying: BTreeMap::new(),
         };
         events.iter().filter(|one| one.at <= header.end).for_each(|event| builder.add(event));
@@ -254,15 +272,23 @@ impl Timeline {
     }
 }
 
-/// The oldest request of a queue that is not complete.
-fn oldest(queue: &mut VecDeque<usize>, requests: &[Request]) -> Option<usize> {
-    std::iter::from_fn(|| queue.pop_front()).find(|index| requests[*index].completed.is_none())
+/// The request of a place that completes: of flushes the oldest, otherwise the last, because the completion of
+/// an earlier one was lost.
+fn completing(queue: &mut VecDeque<usize>, flush: bool, requests: &[Request]) -> Option<usize> {
+    let open = |index: &usize| requests[*index].completed.is_none();
+    if flush {
+        return std::iter::from_fn(|| queue.pop_front()).find(open);
+    }
+    queue.drain(..).rfind(open)
 }
 
 impl Builder<'_> {
     fn add(&mut self, event: &Event) {
         let at = event.at.max(self.header.start);
         match event.what {
+            // The drives' events are enabled first, one after the other: completions may be missing.
+            What::Submits(_) | What::Completes(_) if event.at < self.header.start => return,
+            What::Submits(io) | What::Completes(io) if !self.used.contains(&io.drive) => return,
             What::Submits(io) => return self.submit(at, event.thread, io),
             What::Completes(io) => return self.complete(at, io),
             What::Woken { waker, interrupt } => {
@@ -340,7 +366,7 @@ impl Builder<'_> {
         thread.state = State::Ready;
         if by_thread {
             thread.woken = Some(self.wakes.len());
-            self.wakes.push(Wake { at, by: waker, thread: tid, handoff: false });
+            self.wakes.push(Wake { at, by: waker, thread: tid });
         }
     }
 
@@ -355,7 +381,7 @@ impl Builder<'_> {
             State::Ready if !after_recorded => thread.close(at, Doing::Neighbour),
             State::Ready if !behind_waker && after != tid => {
                 let index = self.wakes.len();
-                self.wakes.push(Wake { at, by: after, thread: tid, handoff: true });
+                self.wakes.push(Wake { at, by: after, thread: tid });
                 thread.close(at, Doing::RunQueue(Some(index)));
                 thread.state = State::Running;
                 if let Some(other) = self.threads.get_mut(&after) {
@@ -373,14 +399,14 @@ impl Builder<'_> {
     fn signal(&mut self, at: u64, tid: u32, after: u32) -> bool {
         let woken = self.threads.get_mut(&tid).and_then(|thread| thread.woken.take());
         let Some(index) = woken else { return false };
-        let wake = &mut self.wakes[index];
-        wake.handoff = wake.by == after;
-        let (wake, at) = (*wake, if wake.handoff { at } else { wake.at });
+        let wake = self.wakes[index];
+        let behind_waker = wake.by == after;
+        let at = if behind_waker { at } else { wake.at };
         if let Some(waker) = self.threads.get_mut(&wake.by) {
             waker.line.events += 1;
             waker.line.points.push((at, Point::Wakes(index)));
         }
-        wake.handoff
+        behind_waker
     }
 
     fn submit(&mut self, at: u64, tid: u32, io: Io) {
@@ -401,13 +427,13 @@ impl Builder<'_> {
     fn complete(&mut self, at: u64, io: Io) {
         // The kernel completes an empty flush as a write of nothing.
         let flush = io.operation == Operation::Flush || (io.bytes == 0 && io.sector == 0);
-        let end = io.sector + (u64::from(io.bytes) / 512).max(1);
+        let end = io.sector.saturating_add((u64::from(io.bytes) / 512).max(1));
         let mut range = self.flying.range_mut((io.drive, flush, io.sector)..(io.drive, flush, end));
         let mut found: Vec<_> = match io.bytes {
             0 if !flush => Vec::new(),
             _ => range
                 .by_ref()
-                .map(|(place, queue)| (*place, oldest(queue, &self.requests)))
+                .map(|(place, queue)| (*place, completing(queue, flush, &self.requests)))
                 .collect(),
         };
         if found.is_empty() && !flush {
@@ -415,7 +441,7 @@ impl Builder<'_> {
             let before = self.flying.range_mut((io.drive, false, 0)..(io.drive, false, io.sector));
             let ends_there = |index: &usize| {
                 let io = self.requests[*index].io;
-                io.sector + u64::from(io.bytes) / 512 == end - 1
+                io.sector.saturating_add(u64::from(io.bytes) / 512) == end - 1
             };
             let mut last = before.rev().take(LOOK_BACK);
             found.extend(last.find_map(|(place, queue)| {
@@ -425,6 +451,9 @@ impl Builder<'_> {
         for (place, index) in found {
             if let Some(index) = index {
                 self.requests[index].completed = Some(at);
+                if let Some(thread) = self.threads.get_mut(&self.requests[index].thread) {
+                    thread.completion = at;
+                }
             }
             if self.flying.get(&place).is_some_and(VecDeque::is_empty) {
                 self.flying.remove(&place);
