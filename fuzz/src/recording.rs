@@ -17,6 +17,7 @@ pub fn run(bytes: &[u8]) {
         start: 0,
         end,
         lost: 0,
+        other_requests: 0,
         other_load: 0.0,
         steal: 0.0,
         overhead: None,

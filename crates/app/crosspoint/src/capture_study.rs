@@ -27,8 +27,7 @@ pub fn text(header: &Header, breakdown: &Breakdown, on: &[String]) -> String {
     );
     for model in on {
         let name = model.strip_prefix("model:").unwrap_or(model);
-        let stack: String =
-            name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let stack = word(name);
         let device = toml::Value::from(format!("model:{name}"));
         let _ = write!(text, "\n[[stack]]\nname = \"{stack}\"\ndevice = {device}\n");
     }
@@ -37,10 +36,15 @@ pub fn text(header: &Header, breakdown: &Breakdown, on: &[String]) -> String {
             .disk
             .iter()
             .find(|disk| disk.number == *number)
-            .map_or("disk", |disk| &disk.name);
-        text += &job(name, load);
+            .map_or("disk", |disk| disk.name.as_str());
+        text += &job(&word(name), load);
     }
     text
+}
+
+/// Letters, digits and `-`: names of a recording may be anything.
+fn word(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }
 
 fn job(name: &str, load: &DriveLoad) -> String {

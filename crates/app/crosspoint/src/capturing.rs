@@ -18,6 +18,9 @@ use crate::running::Running;
 use crate::show::Failure;
 use crate::{capture_study, capture_view};
 
+/// Uncompressed recordings up to this size are shown when they end.
+const SHOWN_AT_ONCE: usize = 64 << 20;
+
 pub fn run(arguments: &CaptureArguments) -> Result<ExitCode, Failure> {
     match &arguments.action {
         None => record(arguments),
@@ -133,7 +136,7 @@ fn record(arguments: &CaptureArguments) -> Result<ExitCode, Failure> {
         pids,
         time: Duration::from_nanos(arguments.time.get()),
         overhead_max: arguments.max_overhead.fraction(),
-        bytes_max: arguments.max_size.get() as usize,
+        bytes_max: arguments.max_size.get().min(capture::SIZE_MAX / 2) as usize,
     };
     let running = Running::start_uncalibrated()?;
     let _guard = crate::guard::start()?;
@@ -150,7 +153,12 @@ fn record(arguments: &CaptureArguments) -> Result<ExitCode, Failure> {
     let bytes =
         recording.to_bytes().map_err(|error| Failure::Output(path.display().to_string(), error))?;
     output.write(&bytes)?;
-    show(&path, &recording, false)?;
+    if recording.size() <= SHOWN_AT_ONCE {
+        show(&path, &recording, false)?;
+    } else {
+        // Analysis takes twenty times the memory; it can be done on another machine.
+        out!("large recording; see it with: crosspoint capture show {}", path.display());
+    }
     say!("recording: {} ({})", path.display(), units::Bytes(bytes.len() as u64));
     Ok(if running.stopping() { exit::INTERRUPTED } else { exit::OK })
 }

@@ -19,7 +19,7 @@ pub struct CaptureArguments {
     /// Length of the recording
     #[arg(long = "for", value_name = "TIME", default_value = "60s")]
     pub time: units::Nanos,
-    /// Refuse to record if that costs more than this share of the database's rate
+    /// Refuse to record if that lowers the rate of context switches by more than this share
     #[arg(long, value_name = "SHARE", default_value = "20%")]
     pub max_overhead: units::Share,
     /// End early when the uncompressed recording has this size

@@ -14,6 +14,9 @@ use crate::show::Failure;
 /// Name of the hidden verb.
 pub const VERB: &str = "guard";
 
+/// Attempts to clean up, one second apart.
+const TRIES: u32 = 5;
+
 /// Ends the guard when dropped.
 pub struct Guard(Child);
 
@@ -37,6 +40,13 @@ pub fn start() -> Result<Guard, Failure> {
 /// Waits until the other process has ended, then undoes what killed runs left.
 pub fn wait() -> Result<ExitCode, Failure> {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
-    stack::clean(&state_directory()?, engines::restore)?;
+    // On a busy host the killed process holds its journal for a moment after its pipe is closed.
+    for _ in 0..TRIES {
+        let cleaned = stack::clean(&state_directory()?, engines::restore)?;
+        if cleaned.running == 0 && cleaned.failed.is_empty() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_secs(1));
+    }
     Ok(exit::OK)
 }

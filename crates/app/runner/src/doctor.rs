@@ -96,6 +96,7 @@ pub fn doctor(dir: &Path) -> Vec<Check> {
             "no control group can limit block devices",
             "stacks with a limit need it: boot with it",
         ),
+        capture(),
         match attach::available() {
             Ok(how) => Check::ok("attach", how),
             Err(attach::Missing { reason, next }) => Check::missing("attach", reason, &next),
@@ -170,6 +171,17 @@ fn grounds() -> Check {
         (true, false) => (false, format!("not found: {}", missing.join(", ")), packages),
     };
     Check::limited_unless(ok, "own file systems", detail, fix)
+}
+
+fn capture() -> Check {
+    let (ok, detail, fix) = match (stack::has_event_tracing(), is_root()) {
+        (false, _) => {
+            (false, "the kernel has no event tracing", "boot a kernel with CONFIG_FTRACE")
+        }
+        (true, false) => (false, "requires root", "sudo"),
+        (true, true) => (true, "event tracing of the kernel", ""),
+    };
+    Check::limited_unless(ok, "capture", detail, fix)
 }
 
 fn is_root() -> bool {

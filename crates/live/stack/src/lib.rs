@@ -40,6 +40,7 @@ pub use probe::{direct_io_works, free_space, reads_of};
 pub use quiet::{OpenMode, open_quietly};
 pub use state::state_directory;
 pub use test_file::{TestFile, fill};
+pub use tracefs::has_event_tracing;
 pub use tracing::TraceInstance;
 pub use trust::{check_before_making, check_directory, is_trusted_owner};
 pub use undo::{Restore, Undo};

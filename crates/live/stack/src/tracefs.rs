@@ -32,6 +32,13 @@ impl Tracefs {
     }
 }
 
+/// Whether the kernel has event tracing.
+#[must_use]
+pub fn has_event_tracing() -> bool {
+    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    known.lines().any(|line| line.ends_with("\ttracefs"))
+}
+
 /// Removes an instance with that mark; returns whether it existed.
 pub(crate) fn remove_instance(name: &str, mark: &Mark) -> Result<bool, StackError> {
     if !name.starts_with(&mark.group_prefix()) || name.contains('/') {

@@ -4,15 +4,6 @@ use capture::{Call, FileKind};
 
 use crate::processes::Descriptors;
 
-/// Which argument of a call is its length in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Length {
-    /// None.
-    Absent,
-    /// The third argument.
-    Third,
-}
-
 /// A recorded system call.
 #[derive(Debug, Clone, Copy)]
 pub struct Recorded {
@@ -24,62 +15,60 @@ pub struct Recorded {
     pub descriptor: bool,
     /// It is always about messages.
     pub message: bool,
-    /// Its length.
-    pub length: Length,
 }
 
 impl Recorded {
     /// Kind of file that a call of thread `tid` with this first argument acts on.
     pub fn file(&self, tid: u32, first: u64, descriptors: &mut Descriptors) -> FileKind {
         match (self.message, self.descriptor) {
-            (true, _) => FileKind::Message,
+            (true, _) => FileKind::Socket,
             (_, true) => descriptors.kind(tid, first as u32),
             _ => FileKind::Data,
         }
     }
 }
 
-const fn file(number: i64, call: Call, length: Length) -> Recorded {
-    Recorded { number, call, descriptor: true, message: false, length }
+const fn file(number: i64, call: Call) -> Recorded {
+    Recorded { number, call, descriptor: true, message: false }
 }
 
-const fn message(number: i64, call: Call, length: Length) -> Recorded {
-    Recorded { number, call, descriptor: false, message: true, length }
+const fn message(number: i64, call: Call) -> Recorded {
+    Recorded { number, call, descriptor: false, message: true }
 }
 
 const fn other(number: i64, call: Call) -> Recorded {
-    Recorded { number, call, descriptor: false, message: false, length: Length::Absent }
+    Recorded { number, call, descriptor: false, message: false }
 }
 
 /// Common to all architectures.
 const COMMON: &[Recorded] = &[
-    file(libc::SYS_read, Call::Read, Length::Third),
-    file(libc::SYS_pread64, Call::Read, Length::Third),
-    file(libc::SYS_readv, Call::Read, Length::Absent),
-    file(libc::SYS_preadv, Call::Read, Length::Absent),
-    file(libc::SYS_preadv2, Call::Read, Length::Absent),
-    file(libc::SYS_write, Call::Write, Length::Third),
-    file(libc::SYS_pwrite64, Call::Write, Length::Third),
-    file(libc::SYS_writev, Call::Write, Length::Absent),
-    file(libc::SYS_pwritev, Call::Write, Length::Absent),
-    file(libc::SYS_pwritev2, Call::Write, Length::Absent),
-    file(libc::SYS_fsync, Call::Flush, Length::Absent),
-    file(libc::SYS_fdatasync, Call::Flush, Length::Absent),
-    file(libc::SYS_sync_file_range, Call::Flush, Length::Absent),
-    file(libc::SYS_syncfs, Call::Flush, Length::Absent),
+    file(libc::SYS_read, Call::Read),
+    file(libc::SYS_pread64, Call::Read),
+    file(libc::SYS_readv, Call::Read),
+    file(libc::SYS_preadv, Call::Read),
+    file(libc::SYS_preadv2, Call::Read),
+    file(libc::SYS_write, Call::Write),
+    file(libc::SYS_pwrite64, Call::Write),
+    file(libc::SYS_writev, Call::Write),
+    file(libc::SYS_pwritev, Call::Write),
+    file(libc::SYS_pwritev2, Call::Write),
+    file(libc::SYS_fsync, Call::Flush),
+    file(libc::SYS_fdatasync, Call::Flush),
+    file(libc::SYS_sync_file_range, Call::Write),
+    file(libc::SYS_syncfs, Call::Flush),
     other(libc::SYS_msync, Call::Flush),
     other(libc::SYS_io_submit, Call::AsyncIo),
     other(libc::SYS_io_getevents, Call::AsyncIo),
     other(libc::SYS_io_uring_enter, Call::AsyncIo),
-    message(libc::SYS_recvfrom, Call::Read, Length::Absent),
-    message(libc::SYS_recvmsg, Call::Read, Length::Absent),
-    message(libc::SYS_accept4, Call::Read, Length::Absent),
-    message(libc::SYS_sendto, Call::Write, Length::Third),
-    message(libc::SYS_sendmsg, Call::Write, Length::Absent),
-    message(libc::SYS_ppoll, Call::Poll, Length::Absent),
-    message(libc::SYS_pselect6, Call::Poll, Length::Absent),
-    message(libc::SYS_epoll_pwait, Call::Poll, Length::Absent),
-    message(libc::SYS_epoll_pwait2, Call::Poll, Length::Absent),
+    message(libc::SYS_recvfrom, Call::Read),
+    message(libc::SYS_recvmsg, Call::Read),
+    message(libc::SYS_accept4, Call::Read),
+    message(libc::SYS_sendto, Call::Write),
+    message(libc::SYS_sendmsg, Call::Write),
+    message(libc::SYS_ppoll, Call::Poll),
+    message(libc::SYS_pselect6, Call::Poll),
+    message(libc::SYS_epoll_pwait, Call::Poll),
+    message(libc::SYS_epoll_pwait2, Call::Poll),
     other(libc::SYS_futex, Call::Lock),
     other(libc::SYS_semop, Call::Lock),
     other(libc::SYS_semtimedop, Call::Lock),
@@ -87,15 +76,17 @@ const COMMON: &[Recorded] = &[
     other(libc::SYS_clock_nanosleep, Call::Sleep),
     other(libc::SYS_rt_sigtimedwait, Call::Sleep),
     other(libc::SYS_wait4, Call::Sleep),
+    // Continues the call before.
+    other(libc::SYS_restart_syscall, Call::None),
 ];
 
 /// Calls of x86-64 that newer architectures left out.
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[Recorded] = &[
-    message(libc::SYS_poll, Call::Poll, Length::Absent),
-    message(libc::SYS_select, Call::Poll, Length::Absent),
-    message(libc::SYS_epoll_wait, Call::Poll, Length::Absent),
-    message(libc::SYS_accept, Call::Read, Length::Absent),
+    message(libc::SYS_poll, Call::Poll),
+    message(libc::SYS_select, Call::Poll),
+    message(libc::SYS_epoll_wait, Call::Poll),
+    message(libc::SYS_accept, Call::Read),
 ];
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[Recorded] = &[];

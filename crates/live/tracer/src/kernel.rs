@@ -10,12 +10,12 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use capture::{Decoder, Encoder, Event, Io, Leave, What};
+use capture::{Decoder, Encoder, Event, Io, Leave, What, WokenBy};
 use device::Operation;
 use stack::{Journal, StackError, TraceInstance};
 
-use crate::calls::{self, Length, Recorded};
-use crate::pages::{Field, Layout, lost_before, visit};
+use crate::calls::{self, Recorded};
+use crate::pages::{Field, Layout, visit};
 use crate::processes::Descriptors;
 
 const THREAD_EVENTS: [&str; 4] =
@@ -28,8 +28,9 @@ const PAGE_MAX: usize = 1 << 16;
 /// Buffer per CPU, in KiB.
 const THREAD_BUFFER: u32 = 16 << 10;
 const DRIVE_BUFFER: u32 = 4 << 10;
-/// Flags of a record: in an interrupt handler.
-const INTERRUPT: u64 = 0x08 | 0x10;
+/// Flags of a record: in an interrupt handler, in a deferred one.
+const HARD_INTERRUPT: u64 = 0x08;
+const SOFT_INTERRUPT: u64 = 0x10;
 /// States of a thread that left its CPU.
 const STATE_SLEEPS: u64 = 1;
 const STATE_BLOCKS: u64 = 2;
@@ -41,6 +42,11 @@ const STATE_PREEMPTED: u64 = 0x100;
 struct Buffers {
     pipes: Vec<File>,
     streams: Vec<Encoder>,
+    /// Events that did not fit, by CPU, as far as known; and since [`Self::forget`].
+    dropped: Vec<u64>,
+    lost: u64,
+    /// Bytes of the buffer of one CPU.
+    buffer: usize,
     events: &'static [&'static str],
     // Dropped last: an instance whose pipes are open cannot be removed.
     instance: TraceInstance,
@@ -69,7 +75,8 @@ impl Buffers {
             pipes.push(opened.map_err(StackError::io("open", &pipe))?);
         }
         let streams = pipes.iter().map(|_| Encoder::default()).collect();
-        Ok(Self { pipes, streams, events, instance })
+        let (dropped, buffer) = (vec![0; pipes.len()], buffer as usize * 1024);
+        Ok(Self { pipes, streams, dropped, lost: 0, buffer, events, instance })
     }
 
     fn path(&self) -> &Path {
@@ -90,32 +97,48 @@ impl Buffers {
         page: &mut [u8],
         mut decode: impl FnMut(u64, &[u8], &mut Encoder),
     ) -> io::Result<()> {
-        for (pipe, stream) in self.pipes.iter_mut().zip(&mut self.streams) {
+        for cpu in 0..self.pipes.len() {
+            let mut total = 0;
             loop {
-                let read = match pipe.read(page) {
+                let read = match self.pipes[cpu].read(page) {
                     Ok(0) => break,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                     read => read?,
                 };
-                if let Some(at) = lost_before(&page[..read]) {
-                    stream.push(&Event { at, thread: 0, what: What::Lost });
+                total += read;
+                visit(&page[..read], |at, payload| {
+                    decode(at, payload, &mut self.streams[cpu]);
+                });
+            }
+            // A full buffer drops what comes next.
+            if total >= self.buffer / 2 {
+                let dropped = self.dropped_on(cpu);
+                if dropped > self.dropped[cpu] {
+                    self.lost += dropped - self.dropped[cpu];
+                    self.dropped[cpu] = dropped;
+                    self.streams[cpu].push(&Event { at: 0, thread: 0, what: What::Lost });
                 }
-                visit(&page[..read], |at, payload| decode(at, payload, stream));
             }
         }
         Ok(())
     }
 
-    /// Events that did not fit into the buffer.
-    fn dropped(&self) -> u64 {
-        let of = |cpu: usize| {
-            let stats =
-                fs::read_to_string(self.path().join(format!("per_cpu/cpu{cpu}/stats"))).ok()?;
-            let dropped = stats.lines().find_map(|line| line.strip_prefix("dropped events: "))?;
-            dropped.trim().parse::<u64>().ok()
-        };
-        (0..self.pipes.len()).filter_map(of).sum()
+    /// Events that did not fit into the buffer of a CPU since the instance was created.
+    fn dropped_on(&self, cpu: usize) -> u64 {
+        let path = self.path().join(format!("per_cpu/cpu{cpu}/stats"));
+        let stats = fs::read_to_string(path).unwrap_or_default();
+        let dropped = stats.lines().find_map(|line| line.strip_prefix("dropped events: "));
+        dropped.and_then(|text| text.trim().parse().ok()).unwrap_or_default()
+    }
+
+    /// Forgets what was read so far.
+    fn forget(&mut self) {
+        self.lost = 0;
+        for cpu in 0..self.pipes.len() {
+            self.streams[cpu] = Encoder::default();
+            self.dropped[cpu] = self.dropped_on(cpu);
+        }
     }
 }
 
@@ -158,6 +181,8 @@ pub struct Kernel {
     of_drives: [DriveLayout; 3],
     known: HashMap<i64, &'static Recorded>,
     whole: HashMap<u32, u32>,
+    /// Requests of programs that are not recorded.
+    pub other_requests: u64,
     page: Vec<u8>,
 }
 
@@ -183,24 +208,19 @@ impl Kernel {
         put(&threads.path().join("options/event-fork"), "1")?;
         let known = calls::all().map(|one| (one.number, one)).collect();
         let (whole, page) = (HashMap::new(), vec![0; PAGE_MAX]);
-        Ok(Self { threads, drives, of_threads, of_drives, known, whole, page })
+        Ok(Self { threads, drives, of_threads, of_drives, known, whole, other_requests: 0, page })
     }
 
     /// Adds threads to the recorded ones; their later threads follow by themselves.
     pub fn add(&self, tids: &[u32]) -> Result<(), StackError> {
         let path = self.threads.path().join("set_event_pid");
-        for tid in tids {
-            let added = OpenOptions::new()
-                .append(true)
-                .open(&path)
-                .and_then(|mut file| write!(file, "{tid}"));
-            // It has ended.
-            if added.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH)) {
-                continue;
-            }
-            added.map_err(StackError::io("write", &path))?;
-        }
-        Ok(())
+        let text: String = tids.iter().map(|tid| format!("{tid} ")).collect();
+        // One write: each waits until all CPUs have passed a quiescent state.
+        let added = OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(text.as_bytes()));
+        added.map_err(StackError::io("write", path))
     }
 
     /// The system call that a thread is in, as `/proc` shows it.
@@ -209,7 +229,7 @@ impl Kernel {
         let mut fields = text.split_whitespace();
         let one = self.known.get(&fields.next()?.parse().ok()?)?;
         let first = u64::from_str_radix(fields.next()?.trim_start_matches("0x"), 16).ok()?;
-        Some(What::Enters { call: one.call, file: one.file(tid, first, descriptors), bytes: 0 })
+        Some(What::Enters { call: one.call, file: one.file(tid, first, descriptors) })
     }
 
     /// Starts or stops recording.
@@ -228,9 +248,16 @@ impl Kernel {
             of.decode((at, payload), (known, descriptors), stream);
         })?;
         let (of, whole) = (&self.of_drives, &mut self.whole);
+        let other = &mut self.other_requests;
         self.drives.drain(&mut self.page, |at, payload, stream| {
-            if let Some(event) = decode_drive(of, whole, (at, payload)) {
-                stream.push(&event);
+            match decode_drive(of, whole, (at, payload)) {
+                Some(Event { what: What::Submits(_), thread, .. })
+                    if descriptors.is_other_program(thread) =>
+                {
+                    *other += 1;
+                }
+                Some(event) => stream.push(&event),
+                None => {}
             }
         })?;
         Ok(self.all_streams().map(|one| one.bytes().len()).sum())
@@ -247,15 +274,15 @@ impl Kernel {
 
     /// Forgets what was recorded so far.
     pub fn forget(&mut self) {
-        for one in [&mut self.threads, &mut self.drives] {
-            one.streams.iter_mut().for_each(|stream| *stream = Encoder::default());
-        }
+        self.other_requests = 0;
+        self.threads.forget();
+        self.drives.forget();
     }
 
     /// The streams, and the number of events that were lost.
     pub fn finish(self) -> (Vec<Encoder>, u64) {
         let all = [self.threads, self.drives];
-        let lost = all.iter().map(Buffers::dropped).sum();
+        let lost = all.iter().map(|one| one.lost).sum();
         (all.into_iter().flat_map(|one| one.streams).collect(), lost)
     }
 }
@@ -313,20 +340,18 @@ impl ThreadLayouts {
                 }
             }
             Some(1) => {
-                let interrupt = self.flags.of(payload) & INTERRUPT != 0;
-                let what = What::Woken { waker: own, interrupt };
+                let by = match self.flags.of(payload) {
+                    flags if flags & HARD_INTERRUPT != 0 => WokenBy::Interrupt,
+                    flags if flags & SOFT_INTERRUPT != 0 => WokenBy::Deferred,
+                    _ => WokenBy::Thread,
+                };
+                let what = What::Woken { waker: own, by };
                 stream.push(&Event { at, thread: id(self.woken), what });
             }
             Some(2) => {
                 let Some(one) = calls.get(&(self.number.of(payload) as i64)) else { return };
                 let file = one.file(own, self.arguments.element(payload, 0), descriptors);
-                let bytes = match one.length {
-                    Length::Third => {
-                        self.arguments.element(payload, 2).min(u64::from(u32::MAX)) as u32
-                    }
-                    Length::Absent => 0,
-                };
-                let what = What::Enters { call: one.call, file, bytes };
+                let what = What::Enters { call: one.call, file };
                 stream.push(&Event { at, thread: own, what });
             }
             Some(3) => stream.push(&Event { at, thread: own, what: What::Returns }),
@@ -389,6 +414,18 @@ fn whole_drive(number: u32) -> u32 {
     let found =
         parent.split_once(':').and_then(|(major, minor)| Some(parse(major)? << 20 | parse(minor)?));
     found.unwrap_or(number)
+}
+
+/// Drives that a volume is made of.
+pub fn made_of(number: u32) -> Vec<u32> {
+    let path = format!("/sys/dev/block/{}:{}/slaves", number >> 20, number & 0xf_ffff);
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let number = |entry: fs::DirEntry| {
+        let text = fs::read_to_string(entry.path().join("dev")).ok()?;
+        let (major, minor) = text.trim().split_once(':')?;
+        Some(whole_drive(major.parse::<u32>().ok()? << 20 | minor.parse::<u32>().ok()?))
+    };
+    entries.filter_map(number).collect()
 }
 
 /// Name of a drive in /dev.

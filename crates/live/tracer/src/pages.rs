@@ -11,12 +11,6 @@ const HEADER: usize = 16;
 /// Set in the length if events before this page were lost, or their number is stored in it.
 const MISSED: u64 = 3 << 30;
 
-/// Time of a page before which events were lost.
-pub fn lost_before(page: &[u8]) -> Option<u64> {
-    let missed = word(page, 8, 8)? & MISSED != 0;
-    missed.then(|| word(page, 0, 8)).flatten()
-}
-
 /// Calls `visit` with time and payload of each event.
 pub fn visit(page: &[u8], mut visit: impl FnMut(u64, &[u8])) {
     let Some((mut at, length)) = word(page, 0, 8).zip(word(page, 8, 8)) else { return };
@@ -160,8 +154,6 @@ mod tests {
         let late = 1005 + 7 + (1 << 27) + 3;
         let of = |byte: u8| vec![byte, 0, 0, 0];
         assert_eq!(seen, [(1005, of(0xaa)), (late, of(0xbb)), (late + 2, of(0xcc))]);
-        assert_eq!(lost_before(&page(0, &words)), None);
-        assert_eq!(lost_before(&page(1 << 31, &words)), Some(1000));
     }
 
     #[test]

@@ -99,12 +99,25 @@ pub fn activity(tids: &[u32]) -> (u64, u64) {
 #[derive(Debug)]
 pub struct Descriptors {
     known: HashMap<(u32, u32), FileKind>,
+    /// Whether threads belong to programs that are not recorded.
+    others: HashMap<u32, bool>,
     since: Instant,
 }
 
 impl Descriptors {
     pub fn new() -> Self {
-        Self { known: HashMap::new(), since: Instant::now() }
+        Self { known: HashMap::new(), others: HashMap::new(), since: Instant::now() }
+    }
+
+    /// Adds the recorded threads.
+    pub fn own(&mut self, tids: impl Iterator<Item = u32>) {
+        self.others.extend(tids.map(|tid| (tid, false)));
+    }
+
+    /// Whether a thread belongs to a program that is not recorded. Threads of the kernel do not: they also
+    /// write for recorded ones.
+    pub fn is_other_program(&mut self, tid: u32) -> bool {
+        *self.others.entry(tid).or_insert_with(|| process_of(tid).is_some_and(is_program))
     }
 
     /// Forgets descriptors that were looked up too long ago; call it once per round.
@@ -126,8 +139,11 @@ impl Descriptors {
 
 /// Kind of what a link in `/proc/PID/fd` points to, by the names that databases give to their logs.
 fn kind_of(target: &str) -> FileKind {
+    if target.starts_with("socket:") {
+        return FileKind::Socket;
+    }
     if !target.starts_with('/') {
-        return FileKind::Message;
+        return FileKind::Other;
     }
     let file = target.rsplit('/').next().unwrap_or_default();
     let sequence = |stem: &str| stem.len() >= 6 && stem.bytes().all(|byte| byte.is_ascii_digit());
@@ -162,8 +178,8 @@ mod tests {
         for data in ["/db/000123.sst", "/d/ibdata1", "/x/data.mdb", "/x/error.log"] {
             assert_eq!(kind_of(data), FileKind::Data, "{data}");
         }
-        assert_eq!(kind_of("socket:[123]"), FileKind::Message);
-        assert_eq!(kind_of("anon_inode:[eventpoll]"), FileKind::Message);
+        assert_eq!(kind_of("socket:[123]"), FileKind::Socket);
+        assert_eq!(kind_of("anon_inode:[eventpoll]"), FileKind::Other);
     }
 
     #[test]

@@ -6,12 +6,14 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use capture::{Disk, Encoder, Event, Header, Leave, Overhead, Process, Recording, Thread, What};
-use observe::{cpus, monotonic};
+use capture::{
+    Disk, Encoder, Event, Header, Leave, Overhead, Process, Recording, Thread, What, WokenBy,
+};
+use observe::monotonic;
 use stack::{Journal, StackError};
 use thiserror::Error;
 
-use crate::kernel::{Kernel, drive_name};
+use crate::kernel::{Kernel, drive_name, made_of};
 use crate::processes::{
     Descriptors, activity, describe, describe_thread, file_system_threads, is_program, process_of,
     threads,
@@ -63,7 +65,9 @@ pub enum TracerError {
     #[error("process {0} does not exist")]
     NoProcess(u32),
     /// Above the ceiling.
-    #[error("recording slows this process by {lost:.0} %, more than the limit of {limit:.0} %")]
+    #[error(
+        "recording costs this process {lost:.0} % of its context switches; the limit is {limit:.0} %"
+    )]
     TooExpensive {
         /// Percent of the rate.
         lost: f64,
@@ -85,6 +89,13 @@ fn host_times() -> [u64; 3] {
     let ticks: Vec<u64> = first.split_whitespace().skip(1).flat_map(str::parse).collect();
     let of = |at: usize| ticks.get(at).copied().unwrap_or_default();
     [ticks.iter().take(8).sum(), of(3) + of(4), of(7)]
+}
+
+/// Online CPUs of the host, whatever this process may use.
+fn online_cpus() -> u32 {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let cpu = |line: &&str| line.starts_with("cpu") && !line.starts_with("cpu ");
+    stat.lines().filter(cpu).count().max(1) as u32
 }
 
 fn share(part: u64, whole: u64) -> f64 {
@@ -130,6 +141,7 @@ impl Recorder<'_> {
                 self.threads.entry(tid).or_insert_with(|| describe_thread(tid, *pid));
             }
         }
+        self.descriptors.own(self.threads.keys().copied());
     }
 
     /// Records all described threads from now on.
@@ -159,16 +171,17 @@ impl Recorder<'_> {
         }
         let after = host_times();
         let [whole, idle, steal] = [0, 1, 2].map(|at| after[at].saturating_sub(host[at]));
-        let own = cpu as f64 / ((end - start).max(1) as f64 * f64::from(cpus()));
+        let own = cpu as f64 / ((end - start).max(1) as f64 * f64::from(online_cpus()));
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let active = self.threads.values().filter(|one| tids.contains(&one.tid));
-        let disk = |number| Disk { number, name: drive_name(number) };
+        let disk = |number| Disk { number, name: drive_name(number), made_of: made_of(number) };
         Header {
             kernel: release.trim().to_owned(),
-            cpus: cpus(),
+            cpus: online_cpus(),
             start,
             end,
             lost: 0,
+            other_requests: self.kernel.other_requests,
             other_load: (1.0 - share(idle + steal, whole) - own).max(0.0),
             steal: share(steal, whole),
             overhead: None,
@@ -197,17 +210,22 @@ impl Recorder<'_> {
         std::thread::sleep(PROBE);
         self.kernel.switch(false)?;
         self.kernel.drain(&mut self.descriptors)?;
-        let (mut all, mut by) = (0u32, std::collections::BTreeMap::<u32, u32>::new());
+        let (mut all, mut by) = (0u32, BTreeMap::<u32, u32>::new());
+        let of: BTreeSet<u32> = pids.iter().flat_map(|pid| threads(*pid)).collect();
         for event in self.kernel.events() {
-            if let Event { what: What::Woken { waker, interrupt: false }, thread, .. } = event
-                && process_of(thread).is_some_and(|pid| pids.contains(&pid))
+            if let Event {
+                what: What::Woken { waker, by: WokenBy::Thread | WokenBy::Deferred },
+                thread,
+                ..
+            } = event
+                && of.contains(&thread)
             {
                 all += 1;
                 *by.entry(waker).or_default() += 1;
             }
         }
         self.kernel.forget();
-        let mut clients = std::collections::BTreeMap::<u32, u32>::new();
+        let mut clients = BTreeMap::<u32, u32>::new();
         for (tid, count) in by {
             if let Some(pid) = process_of(tid).filter(|pid| !pids.contains(pid) && is_program(*pid))
             {
@@ -283,7 +301,7 @@ pub fn record(
     recorder.add_all()?;
     let overhead = recorder.overhead()?;
     if let Some(Overhead { lost, error }) = overhead
-        && lost - 2.0 * error > wanted.overhead_max
+        && lost - error > wanted.overhead_max
     {
         let (lost, limit) = (lost * 100.0, wanted.overhead_max * 100.0);
         return Err(TracerError::TooExpensive { lost, limit });

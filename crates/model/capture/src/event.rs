@@ -34,8 +34,22 @@ pub enum FileKind {
     Data,
     /// A write-ahead or redo log, or a journal.
     Log,
-    /// A socket, pipe, event or timer.
-    Message,
+    /// A socket.
+    Socket,
+    /// A pipe, event or timer.
+    Other,
+}
+
+/// What ended a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WokenBy {
+    /// The running thread.
+    Thread,
+    /// A deferred interrupt (softirq) on the running thread's CPU: a completion, or a message over loopback
+    /// that this thread sends.
+    Deferred,
+    /// An interrupt.
+    Interrupt,
 }
 
 /// How a thread left its CPU.
@@ -61,12 +75,12 @@ pub enum What {
     },
     /// The thread left its CPU.
     Leaves(Leave),
-    /// The thread is ready again; `waker` is the thread that was running, `interrupt` if an interrupt did it.
+    /// The thread is ready again.
     Woken {
-        /// Running thread; 0 for an idle CPU.
+        /// The thread that was running; 0 for an idle CPU.
         waker: u32,
-        /// An interrupt handler ended the wait.
-        interrupt: bool,
+        /// What it was doing.
+        by: WokenBy,
     },
     /// The thread entered a system call.
     Enters {
@@ -74,8 +88,6 @@ pub enum What {
         call: Call,
         /// What it acts on.
         file: FileKind,
-        /// Bytes asked for; 0 if the call has no length.
-        bytes: u32,
     },
     /// The thread returned from a system call.
     Returns,
@@ -124,7 +136,7 @@ const CALLS: [Call; 8] = [
     Call::Sleep,
     Call::None,
 ];
-const FILES: [FileKind; 3] = [FileKind::Data, FileKind::Log, FileKind::Message];
+const FILES: [FileKind; 4] = [FileKind::Data, FileKind::Log, FileKind::Socket, FileKind::Other];
 const LEAVES: [Leave; 4] = [Leave::Preempted, Leave::Sleeps, Leave::Blocks, Leave::Ends];
 const OPERATIONS: [Operation; 5] = [
     Operation::Read,
@@ -175,18 +187,23 @@ fn parts(what: What) -> (u8, [Option<u64>; 4]) {
     match what {
         What::Runs { after } => (0, [Some(u64::from(after)), None, None, None]),
         What::Leaves(leave) => (1 + index(LEAVES.iter().position(|one| *one == leave)), [None; 4]),
-        What::Woken { waker, interrupt } => {
-            (5 + u8::from(interrupt), [Some(u64::from(waker)), None, None, None])
+        What::Woken { waker, by } => {
+            let tag = match by {
+                WokenBy::Thread => 5,
+                WokenBy::Interrupt => 6,
+                WokenBy::Deferred => 81,
+            };
+            (tag, [Some(u64::from(waker)), None, None, None])
         }
-        What::Enters { call, file, bytes } => {
+        What::Enters { call, file } => {
             let call = index(CALLS.iter().position(|one| *one == call));
             let file = index(FILES.iter().position(|one| *one == file));
-            (8 + call * 3 + file, [Some(u64::from(bytes)), None, None, None])
+            (8 + call * 4 + file, [None; 4])
         }
         What::Returns => (7, [None; 4]),
-        What::Submits(io) => io_parts(32, io),
-        What::Completes(io) => io_parts(48, io),
-        What::Lost => (64, [None; 4]),
+        What::Submits(io) => io_parts(48, io),
+        What::Completes(io) => io_parts(64, io),
+        What::Lost => (80, [None; 4]),
     }
 }
 
@@ -235,16 +252,22 @@ impl<'a> Decoder<'a> {
         let what = match tag {
             0 => What::Runs { after: self.small()? },
             1..=4 => What::Leaves(LEAVES[usize::from(tag - 1)]),
-            5 | 6 => What::Woken { waker: self.small()?, interrupt: tag == 6 },
+            5 | 6 | 81 => {
+                let by = match tag {
+                    5 => WokenBy::Thread,
+                    6 => WokenBy::Interrupt,
+                    _ => WokenBy::Deferred,
+                };
+                What::Woken { waker: self.small()?, by }
+            }
             7 => What::Returns,
-            8..32 => What::Enters {
-                call: CALLS[usize::from(tag - 8) / 3],
-                file: FILES[usize::from(tag - 8) % 3],
-                bytes: self.small()?,
+            8..40 => What::Enters {
+                call: CALLS[usize::from(tag - 8) / 4],
+                file: FILES[usize::from(tag - 8) % 4],
             },
-            32..42 => What::Submits(self.io(tag - 32)?),
-            48..58 => What::Completes(self.io(tag - 48)?),
-            64 => What::Lost,
+            48..58 => What::Submits(self.io(tag - 48)?),
+            64..74 => What::Completes(self.io(tag - 64)?),
+            80 => What::Lost,
             _ => return None,
         };
         Some(Event { at: self.at, thread, what })
@@ -298,14 +321,13 @@ mod tests {
         prop_oneof![
             any::<u32>().prop_map(|after| What::Runs { after }),
             prop::sample::select(LEAVES.to_vec()).prop_map(What::Leaves),
-            (any::<u32>(), any::<bool>())
-                .prop_map(|(waker, interrupt)| What::Woken { waker, interrupt }),
             (
-                prop::sample::select(CALLS.to_vec()),
-                prop::sample::select(FILES.to_vec()),
-                any::<u32>()
+                any::<u32>(),
+                prop::sample::select(vec![WokenBy::Thread, WokenBy::Deferred, WokenBy::Interrupt])
             )
-                .prop_map(|(call, file, bytes)| What::Enters { call, file, bytes }),
+                .prop_map(|(waker, by)| What::Woken { waker, by }),
+            (prop::sample::select(CALLS.to_vec()), prop::sample::select(FILES.to_vec()))
+                .prop_map(|(call, file)| What::Enters { call, file }),
             Just(What::Returns),
             any_io().prop_map(What::Submits),
             any_io().prop_map(What::Completes),

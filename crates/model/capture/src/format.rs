@@ -17,7 +17,9 @@ use crate::event::{Decoder, Encoder, Event};
 const MAGIC: &[u8; 5] = b"CPCAP";
 const VERSION: u8 = 1;
 /// Bytes that a recording may have after decompression.
-const SIZE_MAX: u64 = 4 << 30;
+pub const SIZE_MAX: u64 = 1 << 30;
+/// Events that a recording may have: 4 GiB of memory while it is analysed.
+const EVENTS_MAX: usize = 100_000_000;
 const LEVEL: i32 = 3;
 
 /// A process of a recording.
@@ -52,6 +54,9 @@ pub struct Disk {
     pub number: u32,
     /// Name in /dev.
     pub name: String,
+    /// Drives that it is made of: a volume's requests are seen again on these.
+    #[serde(default)]
+    pub made_of: Vec<u32>,
 }
 
 /// What recording cost, from intervals with and without it.
@@ -78,6 +83,8 @@ pub struct Header {
     pub end: u64,
     /// Events that the kernel dropped because its buffer was full.
     pub lost: u64,
+    /// Requests to drives by programs that are not recorded.
+    pub other_requests: u64,
     /// CPU time of the host during the recording that belongs to no recorded thread, as a share of all CPUs.
     pub other_load: f64,
     /// Steal time of a virtual machine, as a share of all CPUs.
@@ -135,13 +142,19 @@ impl Recording {
         Self { header, streams: streams.iter().map(|one| one.bytes().to_vec()).collect() }
     }
 
+    /// Bytes of all streams, uncompressed.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.streams.iter().map(Vec::len).sum()
+    }
+
     /// The file's bytes.
     ///
     /// # Errors
     /// If compression fails.
     pub fn to_bytes(&self) -> std::io::Result<Vec<u8>> {
         let header = toml::to_string(&self.header).map_err(std::io::Error::other)?;
-        let mut raw = Vec::with_capacity(self.streams.iter().map(Vec::len).sum::<usize>() + 4096);
+        let mut raw = Vec::with_capacity(self.size() + 4096);
         raw.extend_from_slice(MAGIC);
         raw.push(VERSION);
         raw.extend((header.len() as u32).to_le_bytes());
@@ -163,7 +176,7 @@ impl Recording {
         let mut raw = Vec::new();
         zstd::Decoder::new(bytes)?.take(SIZE_MAX + 1).read_to_end(&mut raw)?;
         if raw.len() as u64 > SIZE_MAX {
-            return Err(FormatError::Damaged("larger than 4 GiB"));
+            return Err(FormatError::Damaged("larger than 1 GiB"));
         }
         let (mut rest, sum) = raw.split_last_chunk().ok_or(FormatError::Damaged("too short"))?;
         if rest.get(..MAGIC.len()) != Some(MAGIC) {
@@ -218,6 +231,9 @@ impl Recording {
         let mut events = Vec::new();
         while let Some(Reverse((_, stream))) = order.pop() {
             events.extend(heads[stream].take());
+            if events.len() > EVENTS_MAX {
+                return Err(FormatError::Damaged("more than 100 million events"));
+            }
             heads[stream] = next(stream)?;
             order.extend(heads[stream].map(|event| Reverse((event.at, stream))));
         }

@@ -8,13 +8,14 @@ mod breakdown;
 mod event;
 mod format;
 mod graph;
+mod in_flight;
 mod predict;
 mod replay;
 mod timeline;
 
 pub use breakdown::{Breakdown, Class, ClassTime, DriveLoad, Part, Parts, Requests, classes};
-pub use event::{Call, Decoder, Encoder, Event, FileKind, Io, Leave, What};
-pub use format::{Disk, FormatError, Header, Overhead, Process, Recording, Thread};
+pub use event::{Call, Decoder, Encoder, Event, FileKind, Io, Leave, What, WokenBy};
+pub use format::{Disk, FormatError, Header, Overhead, Process, Recording, SIZE_MAX, Thread};
 pub use predict::{Gain, Predictor};
 pub use replay::Arrivals;
 pub use timeline::{Doing, Ended, Point, Request, Segment, ThreadLine, Timeline, Waiting, Wake};

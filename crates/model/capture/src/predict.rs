@@ -7,18 +7,18 @@ use device::Device;
 
 use crate::format::Header;
 use crate::graph::Graph;
-use crate::replay::{Arrivals, Assume, Free, Outcome, Recorded, Settings, replay};
+use crate::replay::{Arrivals, Assume, Free, MEASURED, Outcome, Recorded, Settings, replay};
 use crate::timeline::Timeline;
 
 /// How far the replay on the recorded drive may be off.
 pub const IDENTITY_MAX: f64 = 0.10;
 
-/// Rate on a drive, without recording, over the recorded rate.
+/// Rate on a drive over that on the recorded drive, both without recording.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gain {
-    /// With CPU times as recorded, and the recorded order of threads on each CPU.
+    /// With the recorded order of threads on each CPU, or the lowest of the three.
     pub least: f64,
-    /// Without the cost of recording; any thread on any CPU.
+    /// Any thread on any CPU.
     pub expected: f64,
     /// Also with warm caches, no wake-up of an idle CPU and a cheap I/O path: threads that sleep less run
     /// faster.
@@ -53,7 +53,7 @@ impl Predictor {
         let same = [Assume::Recorded, Assume::Undisturbed].map(|assume| {
             replay(&graph, &mut Recorded::new(&graph.requests), Settings { assume, ..here })
         });
-        let target = (graph.advances.len() as f64 * 0.9) as usize;
+        let target = (graph.advances.len() as f64 * MEASURED) as usize;
         let recorded = graph.advances.get(target.saturating_sub(1)).copied().unwrap_or_default();
         Self { graph, settings, recorded: recorded as f64, same }
     }
@@ -83,7 +83,7 @@ impl Predictor {
             let settings = Settings { assume, capacity, ..self.settings };
             replay(&self.graph, &mut make(), settings)
         };
-        self.gain([Assume::Recorded, Assume::AnyCpu, Assume::Fast].map(&mut run))
+        self.gain([Assume::Undisturbed, Assume::AnyCpu, Assume::Fast].map(&mut run))
     }
 
     /// On a drive that takes no time.
@@ -99,7 +99,7 @@ impl Predictor {
     }
 
     fn gain(&self, outcomes: [Outcome; 3]) -> Gain {
-        let gains = outcomes.map(|one| self.same[0].time / one.time);
+        let gains = outcomes.map(|one| self.same[1].time / one.time);
         Gain {
             least: gains.iter().copied().fold(f64::INFINITY, f64::min),
             expected: gains[1],

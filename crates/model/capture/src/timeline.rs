@@ -2,12 +2,13 @@
 //!
 //! Invariant: the segments of a thread adjoin and cover the recording from its first event on.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet};
 
 use device::Operation;
 
-use crate::event::{Call, Event, FileKind, Io, Leave, What};
+use crate::event::{Call, Event, FileKind, Io, Leave, What, WokenBy};
 use crate::format::Header;
+use crate::in_flight::{InFlight, drives_of_processes};
 
 /// What a thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,6 +33,15 @@ pub enum Waiting {
     Kernel,
     /// A system call that is not recorded, or one that began before the recording.
     Other,
+}
+
+impl Waiting {
+    /// Whether the completion of a request may end it.
+    #[must_use]
+    pub const fn may_be_for_a_drive(self) -> bool {
+        use Waiting::{AsyncIo, Flush, Kernel, LogFlush, Read, Write};
+        matches!(self, Read | Write | Flush | LogFlush | AsyncIo | Kernel)
+    }
 }
 
 /// What a thread does.
@@ -122,6 +132,10 @@ pub struct ThreadLine {
     pub events: u64,
     /// Messages sent.
     pub sends: u64,
+    /// CPU time in storage calls that submitted requests, ns.
+    pub io_cpu: u64,
+    /// The requests of those calls.
+    pub io_requests: u64,
 }
 
 /// A recording by thread.
@@ -134,6 +148,9 @@ pub struct Timeline {
     /// Requests to drives.
     pub requests: Vec<Request>,
 }
+
+/// A wait that an interrupt ended within this time of a completion was for that request, ns.
+pub(crate) const COMPLETION_LAG: u64 = 200_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -151,6 +168,10 @@ struct Thread {
     since: u64,
     call: Call,
     file: FileKind,
+    /// The call before, which the kernel may continue.
+    last: (Call, FileKind),
+    /// CPU time in the current storage call.
+    call_cpu: u64,
     /// Requests that it submitted in this call or page fault.
     pending: Vec<usize>,
     /// When a request of it last completed.
@@ -161,6 +182,9 @@ struct Thread {
 
 impl Thread {
     fn close(&mut self, at: u64, doing: Doing) {
+        if doing == Doing::CpuInStorageCall {
+            self.call_cpu += at.saturating_sub(self.since);
+        }
         if at > self.since {
             self.line.segments.push(Segment { from: self.since, to: at, doing });
         }
@@ -176,13 +200,23 @@ impl Thread {
         }
     }
 
+    fn sends(&self) -> bool {
+        self.call == Call::Write && self.file == FileKind::Socket
+    }
+
+    fn receives(&self) -> bool {
+        self.call == Call::Poll || self.call == Call::Read && self.file == FileKind::Socket
+    }
+
     /// What the wait that ends now was for.
-    fn waited_for(&self, blocked: bool, outside: bool) -> Waiting {
+    fn waited_for(&self, at: u64, blocked: bool, outside: bool) -> Waiting {
         // Completed asynchronous I/O is handled by the thread that submitted it, whatever it waits for.
-        let handles_io = outside && self.completion >= self.since;
+        let just_now = self.completion.saturating_add(COMPLETION_LAG) >= at;
+        let handles_io = outside && just_now && self.completion >= self.since;
         match (self.call, self.file) {
             (Call::Lock | Call::Poll, _) if handles_io => Waiting::AsyncIo,
-            (Call::Read | Call::Write, FileKind::Message) | (Call::Poll, _) => Waiting::Message,
+            (Call::Read | Call::Write, FileKind::Socket | FileKind::Other) => Waiting::Message,
+            (Call::Poll, _) => Waiting::Message,
             (Call::Read, _) => Waiting::Read,
             (Call::Write, _) => Waiting::Write,
             (Call::Flush, FileKind::Log) => Waiting::LogFlush,
@@ -203,7 +237,7 @@ impl Thread {
             State::Running => self.close(at, self.cpu()),
             State::Ready => self.close(at, Doing::RunQueue(None)),
             State::Waiting { blocked } => {
-                let waiting = self.waited_for(blocked, ended == Ended::Outside);
+                let waiting = self.waited_for(at, blocked, ended == Ended::Outside);
                 self.close(at, Doing::Waits(waiting, ended));
                 // A page fault is over.
                 if self.call == Call::None {
@@ -223,23 +257,8 @@ struct Builder<'a> {
     requests: Vec<Request>,
     /// Drives that the processes use, themselves or through threads of the kernel; others have other users.
     used: HashSet<u32>,
-    /// Requests in flight by drive, whether they are flushes, and first sector.
-    flying: BTreeMap<(u32, bool, u64), VecDeque<usize>>,
+    in_flight: InFlight,
 }
-
-/// Drives to which threads of the recorded processes submitted requests.
-fn drives_of_processes(header: &Header, events: &[Event]) -> HashSet<u32> {
-    let own = header.thread.iter().filter(|one| one.pid != 0).map(|one| one.tid);
-    let own: HashSet<u32> = own.collect();
-    let drive = |event: &Event| match event.what {
-        What::Submits(io) if own.contains(&event.thread) => Some(io.drive),
-        _ => None,
-    };
-    events.iter().filter_map(drive).collect()
-}
-
-/// Requests in flight that are compared with the end of a completed one.
-const LOOK_BACK: usize = 8;
 
 impl Timeline {
     /// Orders the events of a recording by thread. Costs about 100 ns an event.
@@ -252,6 +271,8 @@ impl Timeline {
                 since: header.start,
                 call: Call::None,
                 file: FileKind::Data,
+                last: (Call::None, FileKind::Data),
+                call_cpu: 0,
                 pending: Vec::new(),
                 completion: 0,
                 woken: None,
@@ -265,21 +286,11 @@ impl Timeline {
             wakes: Vec::new(),
             requests: Vec::new(),
             used: drives_of_processes(header, events),
-            flying: BTreeMap::new(),
+            in_flight: InFlight::default(),
         };
         events.iter().filter(|one| one.at <= header.end).for_each(|event| builder.add(event));
         builder.finish()
     }
-}
-
-/// The request of a place that completes: of flushes the oldest, otherwise the last, because the completion of
-/// an earlier one was lost.
-fn completing(queue: &mut VecDeque<usize>, flush: bool, requests: &[Request]) -> Option<usize> {
-    let open = |index: &usize| requests[*index].completed.is_none();
-    if flush {
-        return std::iter::from_fn(|| queue.pop_front()).find(open);
-    }
-    queue.drain(..).rfind(open)
 }
 
 impl Builder<'_> {
@@ -291,9 +302,7 @@ impl Builder<'_> {
             What::Submits(io) | What::Completes(io) if !self.used.contains(&io.drive) => return,
             What::Submits(io) => return self.submit(at, event.thread, io),
             What::Completes(io) => return self.complete(at, io),
-            What::Woken { waker, interrupt } => {
-                return self.wake(at, event.thread, (waker, interrupt));
-            }
+            What::Woken { waker, by } => return self.wake(at, event.thread, (waker, by)),
             // Nothing is known about any thread until its next event.
             What::Lost => {
                 for thread in self.threads.values_mut().filter(|one| one.state != State::Ended) {
@@ -329,8 +338,10 @@ impl Builder<'_> {
             }
             What::Enters { call, file, .. } => {
                 thread.leave(at, Ended::Outside);
+                let (call, file) = if call == Call::None { thread.last } else { (call, file) };
                 (thread.state, thread.call, thread.file) = (State::Running, call, file);
-                if call == Call::Write && file == FileKind::Message {
+                thread.call_cpu = 0;
+                if call == Call::Write && file == FileKind::Socket {
                     thread.line.sends += 1;
                     thread.line.points.push((at, Point::Sends));
                 }
@@ -338,6 +349,10 @@ impl Builder<'_> {
             What::Returns => {
                 thread.leave(at, Ended::Outside);
                 let waits = matches!(thread.call, Call::Read | Call::Write | Call::Flush);
+                if !thread.pending.is_empty() {
+                    thread.line.io_cpu += thread.call_cpu;
+                    thread.line.io_requests += thread.pending.len() as u64;
+                }
                 if waits && !thread.pending.is_empty() {
                     thread.line.points.push((at, Point::Synchronous));
                 }
@@ -348,14 +363,23 @@ impl Builder<'_> {
                         request.completed.get_or_insert(at);
                     }
                 }
+                thread.last = (thread.call, thread.file);
                 (thread.state, thread.call) = (State::Running, Call::None);
             }
             _ => {}
         }
     }
 
-    fn wake(&mut self, at: u64, tid: u32, (waker, interrupt): (u32, bool)) {
-        let by_thread = !interrupt && waker != tid && self.threads.contains_key(&waker);
+    fn wake(&mut self, at: u64, tid: u32, (waker, by): (u32, WokenBy)) {
+        // A message over loopback arrives in a deferred interrupt of its sender; so do completions, which end
+        // other waits.
+        let receives = self.threads.get(&tid).is_some_and(Thread::receives);
+        let by_thread = waker != tid
+            && self.threads.get(&waker).is_some_and(|thread| match by {
+                WokenBy::Thread => true,
+                WokenBy::Deferred => receives && thread.sends(),
+                WokenBy::Interrupt => false,
+            });
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         thread.line.events += 1;
         if !matches!(thread.state, State::Waiting { .. } | State::Unknown) {
@@ -375,7 +399,12 @@ impl Builder<'_> {
         let after_recorded = self.threads.contains_key(&after);
         let behind_waker = self.signal(at, tid, after);
         let Some(thread) = self.threads.get_mut(&tid) else { return };
-        thread.line.events += 1;
+        // One event says who leaves and who runs.
+        thread.line.events += u64::from(!after_recorded);
+        if thread.state == State::Unknown {
+            // It began now, or nothing is known about the time before.
+            thread.since = at;
+        }
         match thread.state {
             State::Ready if after == 0 => thread.close(at, Doing::WakeUp),
             State::Ready if !after_recorded => thread.close(at, Doing::Neighbour),
@@ -403,7 +432,6 @@ impl Builder<'_> {
         let behind_waker = wake.by == after;
         let at = if behind_waker { at } else { wake.at };
         if let Some(waker) = self.threads.get_mut(&wake.by) {
-            waker.line.events += 1;
             waker.line.points.push((at, Point::Wakes(index)));
         }
         behind_waker
@@ -415,48 +443,21 @@ impl Builder<'_> {
         }
         let index = self.requests.len();
         self.requests.push(Request { io, thread: tid, submitted: at, completed: None });
-        let place = (io.drive, io.operation == Operation::Flush, io.sector);
-        self.flying.entry(place).or_default().push_back(index);
+        self.in_flight.add(index, io);
         if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.line.events += 1;
             thread.pending.push(index);
             thread.line.points.push((at, Point::Submits(index)));
         }
     }
 
-    /// One completion may cover several requests that the kernel merged.
     fn complete(&mut self, at: u64, io: Io) {
-        // The kernel completes an empty flush as a write of nothing.
-        let flush = io.operation == Operation::Flush || (io.bytes == 0 && io.sector == 0);
-        let end = io.sector.saturating_add((u64::from(io.bytes) / 512).max(1));
-        let mut range = self.flying.range_mut((io.drive, flush, io.sector)..(io.drive, flush, end));
-        let mut found: Vec<_> = match io.bytes {
-            0 if !flush => Vec::new(),
-            _ => range
-                .by_ref()
-                .map(|(place, queue)| (*place, completing(queue, flush, &self.requests)))
-                .collect(),
-        };
-        if found.is_empty() && !flush {
-            // It carries the sector after the last one.
-            let before = self.flying.range_mut((io.drive, false, 0)..(io.drive, false, io.sector));
-            let ends_there = |index: &usize| {
-                let io = self.requests[*index].io;
-                io.sector.saturating_add(u64::from(io.bytes) / 512) == end - 1
-            };
-            let mut last = before.rev().take(LOOK_BACK);
-            found.extend(last.find_map(|(place, queue)| {
-                queue.front().is_some_and(ends_there).then(|| (*place, queue.pop_front()))
-            }));
-        }
-        for (place, index) in found {
-            if let Some(index) = index {
-                self.requests[index].completed = Some(at);
-                if let Some(thread) = self.threads.get_mut(&self.requests[index].thread) {
-                    thread.completion = at;
-                }
-            }
-            if self.flying.get(&place).is_some_and(VecDeque::is_empty) {
-                self.flying.remove(&place);
+        let requests = &self.requests;
+        let open = |index: usize| requests[index].completed.is_none();
+        for index in self.in_flight.complete(io, open) {
+            self.requests[index].completed = Some(at);
+            if let Some(thread) = self.threads.get_mut(&self.requests[index].thread) {
+                thread.completion = at;
             }
         }
     }
