@@ -273,7 +273,7 @@ pub fn prediction_text(header: &Header, predictor: &Predictor, rows: &[Row]) -> 
         human_count(rate)
     ));
     lines.push(
-        "expected error: median 9 %, worst 36 % (21 cases of MariaDB, docs/VALIDATION.md)"
+        "ranges include the errors of 20 of 21 compared cases (MariaDB); see docs/VALIDATION.md"
             .to_owned(),
     );
     lines.join("\n")

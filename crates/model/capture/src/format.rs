@@ -20,6 +20,8 @@ const VERSION: u8 = 1;
 pub const SIZE_MAX: u64 = 1 << 30;
 /// Events that a recording may have: 4 GiB of memory while it is analysed.
 const EVENTS_MAX: usize = 100_000_000;
+/// Longest recording, ns: 24 h. A damaged one may hold any times.
+const LENGTH_MAX: u64 = 86_400_000_000_000;
 const LEVEL: i32 = 3;
 
 /// A process of a recording.
@@ -103,10 +105,15 @@ pub struct Header {
 }
 
 impl Header {
-    /// Length of the recording.
+    /// Length of the recording, at most 24 h.
     #[must_use]
-    pub const fn length(&self) -> Nanos {
-        Nanos(self.end.saturating_sub(self.start))
+    pub fn length(&self) -> Nanos {
+        Nanos(self.last().saturating_sub(self.start))
+    }
+
+    /// End of what is analysed.
+    pub(crate) fn last(&self) -> u64 {
+        self.end.min(self.start.saturating_add(LENGTH_MAX))
     }
 }
 

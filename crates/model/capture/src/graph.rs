@@ -93,7 +93,7 @@ impl Graph {
         let mut builder = Builder {
             timeline,
             start: header.start,
-            end: header.end,
+            end: header.last(),
             by_end,
             advances: Vec::new(),
             clients_recorded: classes.values().any(|class| *class == Class::Client),

@@ -48,6 +48,8 @@ const GRAIN: u64 = 20_000;
 /// Caches are never warmer than this: MariaDB's CPU time per query on tmpfs over that on a disk (22 and 37
 /// us, November 2026).
 const WARMEST: f64 = 0.6;
+/// A stretch of CPU time is replayed in at most about this many pieces.
+const PIECES: u64 = 64;
 /// CPU time is cut to this share at most.
 const LEAST_SHARE: f64 = 0.3;
 /// The rate is taken at this share of the foreground's steps: threads that end early leave the rest slower.
@@ -253,10 +255,11 @@ impl<D: Device> Replay<'_, D> {
         while self.scheduler.time_of(task) <= until {
             let (index, left) = self.at[track];
             let Some(step) = steps.get(index) else { return self.scheduler.exit(task) };
-            if let Step::Cpu { .. } = *step {
+            if let Step::Cpu { time, .. } = *step {
                 let left = if left == 0 { self.cpu(*class, *step) } else { left };
                 let now = self.scheduler.time_of(task);
-                let slice = left.min(until.since(now).get().max(GRAIN));
+                let grain = GRAIN.max(time / PIECES);
+                let slice = left.min(until.since(now).get().max(grain));
                 self.scheduler.charge(task, Nanos(slice));
                 let rest = left.saturating_sub(slice);
                 self.at[track] = if rest == 0 { (index + 1, 0) } else { (index, rest) };

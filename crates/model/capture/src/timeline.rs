@@ -288,7 +288,7 @@ impl Timeline {
             used: drives_of_processes(header, events),
             in_flight: InFlight::default(),
         };
-        events.iter().filter(|one| one.at <= header.end).for_each(|event| builder.add(event));
+        events.iter().filter(|one| one.at <= header.last()).for_each(|event| builder.add(event));
         builder.finish()
     }
 }
@@ -463,7 +463,7 @@ impl Builder<'_> {
     }
 
     fn finish(mut self) -> Timeline {
-        let end = self.header.end;
+        let end = self.header.last();
         self.threads.retain(|_, thread| thread.line.events > 0);
         for thread in self.threads.values_mut().filter(|one| one.state != State::Ended) {
             // A wait that is not over was not ended by a timer.
