@@ -38,15 +38,13 @@ fn largest(parts: &Parts, most: usize) -> String {
 }
 
 /// For people.
-pub fn text(header: &Header, breakdown: &Breakdown, free: Option<Gain>) -> String {
+pub fn text(header: &Header, breakdown: &Breakdown, predictor: &Predictor) -> String {
     let mut lines = vec![facts(header)];
     let foreground = breakdown.classes.get(&Class::Foreground);
     if let Some(time) = foreground {
         lines.push(limit(header, time));
     }
-    if let Some(gain) = free {
-        lines.push(free_drive(&gain));
-    }
+    lines.push(free_drive(predictor));
     lines.push(String::new());
     lines.push(format!("{:<20}{}", "share of time", columns(breakdown)));
     for part in Part::ALL {
@@ -96,7 +94,7 @@ fn facts(header: &Header) -> String {
     };
     let cost = header.overhead.map_or_else(String::new, |cost| {
         format!(
-            "; recording costs {:.0} % of the context switches (+-{:.0})",
+            "; recording costs {:.0} % of the context switches (\u{b1}{:.0})",
             cost.lost * 100.0,
             cost.error * 200.0
         )
@@ -105,12 +103,12 @@ fn facts(header: &Header) -> String {
         0 => String::new(),
         lost => format!("; {} events were lost", human_count(lost as f64)),
     };
-    let others = header.other_requests as f64 / header.length().as_secs_f64();
+    let others = per_second(header.other_requests, header);
     let others = match others {
         few if few < 10.0 => String::new(),
         many => format!("; other programs: {} block requests/s", human_count(many)),
     };
-    let load = match header.other_load + header.steal {
+    let load = match header.other_load {
         load if load < 0.05 => String::new(),
         load => format!("; other load {} of the CPUs", percent(load)),
     };
@@ -120,6 +118,14 @@ fn facts(header: &Header) -> String {
         header.cpus,
         header.length()
     )
+}
+
+/// A rate; of an empty recording 0.
+fn per_second(count: u64, header: &Header) -> f64 {
+    match header.length().as_secs_f64() {
+        0.0 => 0.0,
+        seconds => count as f64 / seconds,
+    }
 }
 
 /// The first limit of the foreground.
@@ -136,8 +142,7 @@ fn limit(header: &Header, time: &ClassTime) -> String {
     let rate = match time.sends {
         0 => String::new(),
         sends => {
-            let per_second = sends as f64 / header.length().as_secs_f64();
-            format!("{} responses/s; ", human_count(per_second))
+            format!("{} responses/s; ", human_count(per_second(sends, header)))
         }
     };
     let idle = 1.0 - parts.values().sum::<u64>() as f64 / time.total().max(1) as f64;
@@ -146,10 +151,26 @@ fn limit(header: &Header, time: &ClassTime) -> String {
 }
 
 /// What the fastest drive imaginable would give.
-fn free_drive(gain: &Gain) -> String {
+fn free_drive(predictor: &Predictor) -> String {
+    if !predictor.is_faithful() {
+        return refusal(predictor);
+    }
+    let gain = predictor.on_ideal_drive();
     format!(
         "predicted for an infinitely fast drive: {:.2}x to {:.2}x this rate, with the same clients",
         gain.least, gain.most
+    )
+}
+
+/// Why nothing is predicted.
+fn refusal(predictor: &Predictor) -> String {
+    if predictor.is_idle() {
+        return "no prediction: no thread of the database was busy".to_owned();
+    }
+    format!(
+        "no prediction: the replay on the recorded drive differs from the recording by {:+.0} % \
+         (limit: \u{b1}10 %)",
+        predictor.identity_error() * 100.0
     )
 }
 
@@ -169,15 +190,14 @@ fn axis(header: &Header, breakdown: &Breakdown) -> String {
 }
 
 fn drive(header: &Header, name: &str, load: &DriveLoad) -> String {
-    let seconds = header.length().as_secs_f64();
     let row = |kind: &str, requests: &Requests| {
         let time = |share| {
             requests.percentile(share).map_or_else(String::new, |time| Nanos(time).to_string())
         };
         format!(
             "  {kind:<8}{:>9}/s {:>12}/s  mean size {:>9}  p50 {:>9}  p99 {:>9}",
-            human_count(requests.count as f64 / seconds),
-            Bytes((requests.bytes as f64 / seconds) as u64).to_string(),
+            human_count(per_second(requests.count, header)),
+            Bytes(per_second(requests.bytes, header) as u64).to_string(),
             Bytes(requests.bytes / requests.count.max(1)).to_string(),
             time(0.5),
             time(0.99)
@@ -190,7 +210,8 @@ fn drive(header: &Header, name: &str, load: &DriveLoad) -> String {
 }
 
 /// For programs.
-pub fn document(header: &Header, breakdown: &Breakdown, free: Option<Gain>) -> Value {
+pub fn document(header: &Header, breakdown: &Breakdown, predictor: &Predictor) -> Value {
+    let free = predictor.is_faithful().then(|| predictor.on_ideal_drive());
     let parts = |parts: &Parts| {
         let values = parts.iter().map(|(part, time)| (part.name().to_owned(), json!(time)));
         Value::Object(values.collect())
@@ -229,7 +250,6 @@ pub fn document(header: &Header, breakdown: &Breakdown, free: Option<Gain>) -> V
         "lost_events": header.lost,
         "overhead": header.overhead.map(|cost| json!({"share": cost.lost, "error": cost.error})),
         "other_load": header.other_load,
-        "steal": header.steal,
         "classes": breakdown.classes.iter().map(class).collect::<Vec<_>>(),
         "foreground_over_time_ns": breakdown.intervals.iter().map(parts).collect::<Vec<_>>(),
         "free_drive_gain": free.map(|gain| json!({"least": gain.least, "most": gain.most})),
@@ -242,14 +262,11 @@ type Row = (String, Option<Gain>);
 
 /// Predictions for people.
 pub fn prediction_text(header: &Header, predictor: &Predictor, rows: &[Row]) -> String {
-    let identity = predictor.identity_error() * 100.0;
     if rows.is_empty() {
-        return format!(
-            "no prediction: on the recorded drive the replay takes {identity:+.0} % of the recorded time; at \
-             most +-10 % is accepted"
-        );
+        return refusal(predictor);
     }
-    let rate = predictor.responses() as f64 / header.length().as_secs_f64();
+    let identity = predictor.identity_error() * 100.0;
+    let rate = per_second(predictor.responses(), header);
     let base = predictor.undisturbed();
     let mut lines = vec![format!("{:<28} {:>22} {:>20}", "drive", "responses/s", "rate ratio")];
     for (name, gain) in rows {
@@ -273,7 +290,7 @@ pub fn prediction_text(header: &Header, predictor: &Predictor, rows: &[Row]) -> 
         human_count(rate)
     ));
     lines.push(
-        "ranges include the errors of 20 of 21 compared cases (MariaDB); see docs/VALIDATION.md"
+        "17 of 21 measured rates were inside such ranges (MariaDB); see docs/VALIDATION.md"
             .to_owned(),
     );
     lines.join("\n")

@@ -5,9 +5,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use capture::{Arrivals, Breakdown, Header, Predictor, Recording, Timeline};
+use capture::{Breakdown, Header, Predictor, Recording, Timeline};
 use runner::RunnerError;
-use tracer::{Progress, TracerError, Wanted};
+use tracer::{Progress, RecordOptions, TracerError};
 use units::Seed;
 
 use crate::cli::{CaptureAction, CaptureArguments};
@@ -55,7 +55,7 @@ fn predict(path: &Path, models: &Models<'_>, json: bool) -> Result<ExitCode, Fai
     let named = models.on.iter().map(|name| name.strip_prefix("model:").unwrap_or(name));
     let profiles = named.map(runner::profile).collect::<Result<Vec<_>, _>>()?;
     let (header, timeline) = timeline(path, &read(path)?)?;
-    let predictor = Predictor::new(&header, &timeline, models.cores, Arrivals::Closed);
+    let predictor = Predictor::new(&header, &timeline, models.cores);
     let mut rows = Vec::new();
     if predictor.is_faithful() {
         rows.push(("(recorded drive)".to_owned(), None));
@@ -64,7 +64,7 @@ fn predict(path: &Path, models: &Models<'_>, json: bool) -> Result<ExitCode, Fai
             let make = || device::Model::new(profile, condition, models.seed);
             rows.push((profile.name.clone(), Some(predictor.on(profile.capacity.get(), make))));
         }
-        rows.push(("infinitely fast".to_owned(), Some(predictor.on_a_free_drive())));
+        rows.push(("infinitely fast".to_owned(), Some(predictor.on_ideal_drive())));
     }
     if json {
         out!("{:#}", capture_view::predictions(&header, &predictor, &rows));
@@ -88,12 +88,11 @@ fn timeline(path: &Path, recording: &Recording) -> Result<(Header, Timeline), Fa
 fn show(path: &Path, recording: &Recording, json: bool) -> Result<(), Failure> {
     let (header, timeline) = timeline(path, recording)?;
     let breakdown = Breakdown::new(&header, &timeline);
-    let predictor = Predictor::new(&header, &timeline, None, Arrivals::Closed);
-    let free = predictor.is_faithful().then(|| predictor.on_a_free_drive());
+    let predictor = Predictor::new(&header, &timeline, None);
     if json {
-        out!("{:#}", capture_view::document(&header, &breakdown, free));
+        out!("{:#}", capture_view::document(&header, &breakdown, &predictor));
     } else {
-        out!("{}", capture_view::text(&header, &breakdown, free));
+        out!("{}", capture_view::text(&header, &breakdown, &predictor));
     }
     Ok(())
 }
@@ -107,9 +106,7 @@ fn processes(arguments: &CaptureArguments) -> Result<Vec<u32>, Failure> {
         sought = format!("unit or process {name}");
     }
     if let Some(device) = &arguments.device {
-        use std::os::unix::fs::MetadataExt;
-        let data = std::fs::metadata(device).map_err(stack::StackError::io("open", device))?;
-        pids.extend(tracer::with_files_on(data.rdev()));
+        pids.extend(tracer::with_files_on(device));
         sought = device.display().to_string();
     }
     pids.retain(|pid| *pid != std::process::id());
@@ -132,7 +129,7 @@ fn record(arguments: &CaptureArguments) -> Result<ExitCode, Failure> {
     let path = named.unwrap_or_else(|| runner::with_time("capture").with_extension("cpcap"));
     let output = Output::named(&path, arguments.force);
     output.check_policy()?;
-    let wanted = Wanted {
+    let wanted = RecordOptions {
         pids,
         time: Duration::from_nanos(arguments.time.get()),
         overhead_max: arguments.max_overhead.fraction(),

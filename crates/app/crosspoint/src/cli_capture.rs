@@ -13,7 +13,7 @@ pub struct CaptureArguments {
     /// Record the processes of this systemd unit, or with this name
     #[arg(long, value_name = "NAME")]
     pub service: Option<String>,
-    /// Record the processes that have files open on this block device
+    /// Record the processes that have files open on this block device or its partitions
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<PathBuf>,
     /// Length of the recording

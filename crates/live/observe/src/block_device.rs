@@ -38,6 +38,14 @@ impl BlockDevice {
         Some(Self { name, sysfs })
     }
 
+    /// Its number; `None` if it has gone.
+    #[must_use]
+    pub fn number(&self) -> Option<u64> {
+        let text = first_line(self.sysfs.join("dev"))?;
+        let (major, minor) = text.split_once(':')?;
+        Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
+    }
+
     /// The whole disk of a partition; otherwise the device itself.
     #[must_use]
     pub fn whole(&self) -> Self {

@@ -12,6 +12,8 @@ use units::Nanos;
 pub struct HostCpu {
     busy: u64,
     idle: u64,
+    /// Online CPUs, whatever this process may use.
+    cpus: u32,
 }
 
 /// CPUs that this process may use, at least 1.
@@ -48,7 +50,14 @@ impl HostCpu {
         // proc(5): user nice system idle iowait irq softirq steal; guest time is in user already.
         let idle: u64 = ticks.iter().skip(3).take(2).sum();
         let all: u64 = ticks.iter().take(8).sum();
-        Self { busy: all - idle, idle }
+        let cpus = text.lines().skip(1).take_while(|line| line.starts_with("cpu")).count();
+        Self { busy: all - idle, idle, cpus: cpus as u32 }
+    }
+
+    /// Online CPUs of the host, at least 1.
+    #[must_use]
+    pub fn online(&self) -> u32 {
+        self.cpus.max(1)
     }
 
     /// Busy share of all CPUs since `earlier`, 0 to 1, and the same without `own` CPU time over `wall` time;
@@ -62,7 +71,7 @@ impl HostCpu {
         }
         let busy = self.busy.saturating_sub(earlier.busy) as f64;
         let all = busy + self.idle.saturating_sub(earlier.idle) as f64;
-        let cpus = f64::from(cpus());
+        let cpus = f64::from(self.online());
         if all <= 0.0 || wall == Nanos::ZERO {
             return None;
         }
@@ -78,11 +87,11 @@ mod tests {
 
     #[test]
     fn shares_are_of_all_cpus() {
-        let before = HostCpu { busy: 100, idle: 100 };
-        let after = HostCpu { busy: 175, idle: 125 };
+        let before = HostCpu { busy: 100, idle: 100, cpus: 4 };
+        let after = HostCpu { busy: 175, idle: 125, cpus: 4 };
         let (busy, others) = after.busy_since(&before, Nanos::ZERO, Nanos::from_secs(1)).unwrap();
         assert_eq!((busy, others), (0.75, 0.75));
         assert_eq!(before.busy_since(&before, Nanos::ZERO, Nanos::from_secs(1)), None);
-        assert!(HostCpu::now().idle > 0);
+        assert!(HostCpu::now().idle > 0 && HostCpu::now().online() >= cpus());
     }
 }

@@ -10,8 +10,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use capture::{Decoder, Encoder, Event, Io, Leave, What, WokenBy};
+use capture::{Decoder, Disk, Encoder, Event, EventKind, Io, SwitchOut, WokenBy};
 use device::Operation;
+use observe::BlockDevice;
 use stack::{Journal, StackError, TraceInstance};
 
 use crate::calls::{self, Recorded};
@@ -117,7 +118,7 @@ impl Buffers {
                 if dropped > self.dropped[cpu] {
                     self.lost += dropped - self.dropped[cpu];
                     self.dropped[cpu] = dropped;
-                    self.streams[cpu].push(&Event { at: 0, thread: 0, what: What::Lost });
+                    self.streams[cpu].push(&Event { at: 0, thread: 0, what: EventKind::Lost });
                 }
             }
         }
@@ -224,12 +225,12 @@ impl Kernel {
     }
 
     /// The system call that a thread is in, as `/proc` shows it.
-    pub fn current_call(&self, tid: u32, descriptors: &mut Descriptors) -> Option<What> {
+    pub fn current_call(&self, tid: u32, descriptors: &mut Descriptors) -> Option<EventKind> {
         let text = fs::read_to_string(format!("/proc/{tid}/syscall")).ok()?;
         let mut fields = text.split_whitespace();
         let one = self.known.get(&fields.next()?.parse().ok()?)?;
         let first = u64::from_str_radix(fields.next()?.trim_start_matches("0x"), 16).ok()?;
-        Some(What::Enters { call: one.call, file: one.file(tid, first, descriptors) })
+        Some(EventKind::Enters { call: one.call, file: one.file(tid, first, descriptors) })
     }
 
     /// Starts or stops recording.
@@ -251,7 +252,7 @@ impl Kernel {
         let other = &mut self.other_requests;
         self.drives.drain(&mut self.page, |at, payload, stream| {
             match decode_drive(of, whole, (at, payload)) {
-                Some(Event { what: What::Submits(_), thread, .. })
+                Some(Event { what: EventKind::Submits(_), thread, .. })
                     if descriptors.is_other_program(thread) =>
                 {
                     *other += 1;
@@ -333,10 +334,10 @@ impl ThreadLayouts {
                 let (prev, next) = (id(self.prev), id(self.next));
                 let leave = leave(self.state.of(payload));
                 if prev != 0 {
-                    stream.push(&Event { at, thread: prev, what: What::Leaves(leave) });
+                    stream.push(&Event { at, thread: prev, what: EventKind::Leaves(leave) });
                 }
                 if next != 0 {
-                    stream.push(&Event { at, thread: next, what: What::Runs { after: prev } });
+                    stream.push(&Event { at, thread: next, what: EventKind::Runs { after: prev } });
                 }
             }
             Some(1) => {
@@ -345,29 +346,29 @@ impl ThreadLayouts {
                     flags if flags & SOFT_INTERRUPT != 0 => WokenBy::Deferred,
                     _ => WokenBy::Thread,
                 };
-                let what = What::Woken { waker: own, by };
+                let what = EventKind::Woken { waker: own, by };
                 stream.push(&Event { at, thread: id(self.woken), what });
             }
             Some(2) => {
                 let Some(one) = calls.get(&(self.number.of(payload) as i64)) else { return };
                 let file = one.file(own, self.arguments.element(payload, 0), descriptors);
-                let what = What::Enters { call: one.call, file };
+                let what = EventKind::Enters { call: one.call, file };
                 stream.push(&Event { at, thread: own, what });
             }
-            Some(3) => stream.push(&Event { at, thread: own, what: What::Returns }),
+            Some(3) => stream.push(&Event { at, thread: own, what: EventKind::Returns }),
             _ => {}
         }
     }
 }
 
-fn leave(state: u64) -> Leave {
+fn leave(state: u64) -> SwitchOut {
     match state {
-        state if state & STATE_PREEMPTED != 0 => Leave::Preempted,
-        state if state & STATE_ENDS != 0 => Leave::Ends,
-        state if state & STATE_BLOCKS != 0 => Leave::Blocks,
-        state if state & STATE_SLEEPS != 0 => Leave::Sleeps,
-        0 => Leave::Preempted,
-        _ => Leave::Sleeps,
+        state if state & STATE_PREEMPTED != 0 => SwitchOut::Preempted,
+        state if state & STATE_ENDS != 0 => SwitchOut::Ends,
+        state if state & STATE_BLOCKS != 0 => SwitchOut::Blocks,
+        state if state & STATE_SLEEPS != 0 => SwitchOut::Sleeps,
+        0 => SwitchOut::Preempted,
+        _ => SwitchOut::Sleeps,
     }
 }
 
@@ -381,10 +382,12 @@ fn decode_drive(
     let layout = &of[index];
     let bytes = layout.sectors.of(payload) as u32 * 512;
     let (operation, durable) = operation(layout.flags.bytes(payload), bytes)?;
-    let drive = layout.drive.of(payload) as u32;
-    let drive = *whole.entry(drive).or_insert_with(|| whole_drive(drive));
+    let number = layout.drive.of(payload) as u32;
+    let drive = *whole
+        .entry(number)
+        .or_insert_with(|| drive(number).and_then(|one| number_of(&one)).unwrap_or(number));
     let io = Io { drive, operation, durable, sector: layout.sector.of(payload), bytes };
-    let what = if index == 0 { What::Submits(io) } else { What::Completes(io) };
+    let what = if index == 0 { EventKind::Submits(io) } else { EventKind::Completes(io) };
     Some(Event { at, thread: layout.pid.of(payload) as u32, what })
 }
 
@@ -403,40 +406,24 @@ fn operation(letters: &[u8], bytes: u32) -> Option<(Operation, bool)> {
     }
 }
 
-/// Number of the drive that a partition is on; its own number otherwise.
-fn whole_drive(number: u32) -> u32 {
-    let path = format!("/sys/dev/block/{}:{}", number >> 20, number & 0xf_ffff);
-    if !Path::new(&path).join("partition").exists() {
-        return number;
-    }
-    let parent = fs::read_to_string(format!("{path}/../dev")).unwrap_or_default();
-    let parse = |text: &str| text.trim().parse::<u32>().ok();
-    let found =
-        parent.split_once(':').and_then(|(major, minor)| Some(parse(major)? << 20 | parse(minor)?));
-    found.unwrap_or(number)
+/// The whole drive of a device number in the kernel's own encoding.
+fn drive(number: u32) -> Option<BlockDevice> {
+    let number = libc::makedev(number >> 20, number & 0xf_ffff);
+    BlockDevice::numbered(number).map(|device| device.whole())
 }
 
-/// Drives that a volume is made of.
-pub fn made_of(number: u32) -> Vec<u32> {
-    let path = format!("/sys/dev/block/{}:{}/slaves", number >> 20, number & 0xf_ffff);
-    let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    let number = |entry: fs::DirEntry| {
-        let text = fs::read_to_string(entry.path().join("dev")).ok()?;
-        let (major, minor) = text.trim().split_once(':')?;
-        Some(whole_drive(major.parse::<u32>().ok()? << 20 | minor.parse::<u32>().ok()?))
-    };
-    entries.filter_map(number).collect()
+/// Number of a drive in the kernel's own encoding.
+fn number_of(device: &BlockDevice) -> Option<u32> {
+    let number = device.number()?;
+    Some(libc::major(number) << 20 | libc::minor(number))
 }
 
-/// Name of a drive in /dev.
-pub fn drive_name(number: u32) -> String {
-    let path = format!("/sys/dev/block/{}:{}", number >> 20, number & 0xf_ffff);
-    let link = fs::read_link(&path).ok();
-    let name = link
-        .as_ref()
-        .and_then(|link| link.file_name())
-        .map(|name| name.to_string_lossy().into_owned());
-    name.unwrap_or_else(|| format!("{}:{}", number >> 20, number & 0xf_ffff))
+/// Description of a drive for the header.
+pub fn describe_drive(number: u32) -> Disk {
+    let found = drive(number);
+    let below = found.iter().flat_map(BlockDevice::made_of).filter(|path| path.starts_with("/dev"));
+    let below = below.filter_map(|path| number_of(&BlockDevice::under(&path)?.whole()));
+    Disk { number, made_of: below.collect(), name: found.map_or_else(String::new, |one| one.name) }
 }
 
 #[cfg(test)]
@@ -458,10 +445,10 @@ mod tests {
 
     #[test]
     fn a_preempted_thread_does_not_wait() {
-        assert_eq!(leave(0), Leave::Preempted);
-        assert_eq!(leave(0x100), Leave::Preempted);
-        assert_eq!(leave(1), Leave::Sleeps);
-        assert_eq!(leave(2), Leave::Blocks);
-        assert_eq!(leave(0x10), Leave::Ends);
+        assert_eq!(leave(0), SwitchOut::Preempted);
+        assert_eq!(leave(0x100), SwitchOut::Preempted);
+        assert_eq!(leave(1), SwitchOut::Sleeps);
+        assert_eq!(leave(2), SwitchOut::Blocks);
+        assert_eq!(leave(0x10), SwitchOut::Ends);
     }
 }

@@ -11,4 +11,4 @@ mod processes;
 mod record;
 
 pub use processes::{named, with_files_on};
-pub use record::{Progress, TracerError, Wanted, record};
+pub use record::{Progress, RecordOptions, TracerError, record};

@@ -4,9 +4,11 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use capture::{FileKind, Process, Thread};
+use observe::BlockDevice;
 
 /// Life of a remembered kind of descriptor: numbers are reused for other files.
 const REMEMBERED: Duration = Duration::from_secs(1);
@@ -57,15 +59,14 @@ pub fn named(name_or_unit: &str) -> Vec<u32> {
     numbers("/proc").into_iter().filter(matching).collect()
 }
 
-/// Processes with the most I/O on a drive are not known to the kernel; those with open files on it are.
-pub fn with_files_on(device: u64) -> Vec<u32> {
-    use std::os::unix::fs::MetadataExt;
+/// Processes that have files open on the drive of `device`, or the drive itself.
+pub fn with_files_on(device: &Path) -> Vec<u32> {
+    let whole = |path: &Path| BlockDevice::under(path).map(|device| device.whole());
+    let Some(wanted) = whole(device) else { return Vec::new() };
     let uses = |pid: &u32| {
-        let folder = format!("/proc/{pid}/fd");
-        numbers(&folder).into_iter().any(|fd| {
-            let file = fs::metadata(format!("{folder}/{fd}"));
-            file.is_ok_and(|file| file.is_file() && file.dev() == device || file.rdev() == device)
-        })
+        let folder = PathBuf::from(format!("/proc/{pid}/fd"));
+        let mut files = fs::read_dir(folder).into_iter().flatten().flatten();
+        files.any(|file| whole(&file.path()).as_ref() == Some(&wanted))
     };
     numbers("/proc").into_iter().filter(uses).collect()
 }

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use capture::{
-    Disk, Encoder, Event, Header, Leave, Overhead, Process, Recording, Thread, What, WokenBy,
+    Encoder, Event, EventKind, Header, Overhead, Process, Recording, SwitchOut, Thread, WokenBy,
 };
-use observe::monotonic;
+use observe::{HostCpu, monotonic};
 use stack::{Journal, StackError};
 use thiserror::Error;
+use units::Nanos;
 
-use crate::kernel::{Kernel, drive_name, made_of};
+use crate::kernel::{Kernel, describe_drive};
 use crate::processes::{
     Descriptors, activity, describe, describe_thread, file_system_threads, is_program, process_of,
     threads,
@@ -35,7 +36,7 @@ const SWITCHES_MIN: u64 = 100;
 
 /// What to record.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct RecordOptions {
     /// Processes.
     pub pids: Vec<u32>,
     /// How long.
@@ -82,24 +83,13 @@ pub enum TracerError {
     Interrupted,
 }
 
-/// CPU time of the host: all, idle, steal, in clock ticks.
-fn host_times() -> [u64; 3] {
-    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let first = stat.lines().next().unwrap_or_default();
-    let ticks: Vec<u64> = first.split_whitespace().skip(1).flat_map(str::parse).collect();
-    let of = |at: usize| ticks.get(at).copied().unwrap_or_default();
-    [ticks.iter().take(8).sum(), of(3) + of(4), of(7)]
-}
-
-/// Online CPUs of the host, whatever this process may use.
-fn online_cpus() -> u32 {
-    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let cpu = |line: &&str| line.starts_with("cpu") && !line.starts_with("cpu ");
-    stat.lines().filter(cpu).count().max(1) as u32
-}
-
-fn share(part: u64, whole: u64) -> f64 {
-    part as f64 / whole.max(1) as f64
+/// The host and the recorded threads when recording starts.
+struct Before {
+    /// On the clock of the events.
+    start: u64,
+    host: HostCpu,
+    /// CPU time of the recorded threads, ns.
+    cpu: u64,
 }
 
 struct Recorder<'a> {
@@ -114,7 +104,7 @@ struct Recorder<'a> {
 
 impl Recorder<'_> {
     /// Records for `time`, or until a stop, the end of all `pids`, or `bytes_max`.
-    fn run(&mut self, wanted: &Wanted, tell: &mut dyn FnMut(Progress)) -> io::Result<()> {
+    fn run(&mut self, wanted: &RecordOptions, tell: &mut dyn FnMut(Progress)) -> io::Result<()> {
         let began = Instant::now();
         loop {
             std::thread::sleep(ROUND);
@@ -154,40 +144,37 @@ impl Recorder<'_> {
         self.threads.values().filter(|one| one.pid != 0).map(|one| one.tid).collect()
     }
 
-    /// Facts about the recording between `times`; before it, the host's times were `host`, and the recorded
-    /// threads have used `cpu` since.
-    fn header(&self, (start, end): (u64, u64), (host, cpu): ([u64; 3], u64)) -> Header {
+    /// Facts about the recording that ends at `end`.
+    fn header(&self, before: &Before, end: u64) -> Header {
         let (mut tids, mut disks) = (BTreeSet::new(), BTreeSet::new());
         for event in self.kernel.events() {
             match event.what {
-                What::Submits(io) => {
+                EventKind::Submits(io) => {
                     disks.insert(io.drive);
                 }
-                What::Runs { .. } | What::Leaves(_) | What::Enters { .. } => {
+                EventKind::Runs { .. } | EventKind::Leaves(_) | EventKind::Enters { .. } => {
                     tids.insert(event.thread);
                 }
                 _ => {}
             }
         }
-        let after = host_times();
-        let [whole, idle, steal] = [0, 1, 2].map(|at| after[at].saturating_sub(host[at]));
-        let own = cpu as f64 / ((end - start).max(1) as f64 * f64::from(online_cpus()));
+        let (host, length) = (HostCpu::now(), Nanos(end - before.start));
+        let own = Nanos(activity(&self.own()).1.saturating_sub(before.cpu));
+        let busy = host.busy_since(&before.host, own, length);
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let active = self.threads.values().filter(|one| tids.contains(&one.tid));
-        let disk = |number| Disk { number, name: drive_name(number), made_of: made_of(number) };
         Header {
             kernel: release.trim().to_owned(),
-            cpus: online_cpus(),
-            start,
+            cpus: host.online(),
+            start: before.start,
             end,
             lost: 0,
             other_requests: self.kernel.other_requests,
-            other_load: (1.0 - share(idle + steal, whole) - own).max(0.0),
-            steal: share(steal, whole),
+            other_load: busy.map_or(0.0, |(_, others)| others),
             overhead: None,
             process: self.processes.values().cloned().collect(),
             thread: active.cloned().collect(),
-            disk: disks.into_iter().map(disk).collect(),
+            disk: disks.into_iter().map(describe_drive).collect(),
         }
     }
 
@@ -196,7 +183,7 @@ impl Recorder<'_> {
         let mut stream = Encoder::default();
         for tid in self.threads.keys() {
             if let Some(call) = self.kernel.current_call(*tid, &mut self.descriptors) {
-                for what in [call, What::Leaves(Leave::Sleeps)] {
+                for what in [call, EventKind::Leaves(SwitchOut::Sleeps)] {
                     stream.push(&Event { at: start, thread: *tid, what });
                 }
             }
@@ -214,7 +201,7 @@ impl Recorder<'_> {
         let of: BTreeSet<u32> = pids.iter().flat_map(|pid| threads(*pid)).collect();
         for event in self.kernel.events() {
             if let Event {
-                what: What::Woken { waker, by: WokenBy::Thread | WokenBy::Deferred },
+                what: EventKind::Woken { waker, by: WokenBy::Thread | WokenBy::Deferred },
                 thread,
                 ..
             } = event
@@ -245,7 +232,11 @@ impl Recorder<'_> {
             for (rate, on) in rates.iter_mut().zip([false, true]) {
                 self.kernel.switch(on)?;
                 let (before, began) = (activity(tids).0, Instant::now());
-                std::thread::sleep(INTERVAL);
+                // Reading the buffers is part of the cost.
+                while began.elapsed() < INTERVAL {
+                    std::thread::sleep(ROUND);
+                    self.kernel.drain(&mut self.descriptors)?;
+                }
                 let (after, passed) = (activity(tids).0, began.elapsed());
                 let switches = after.saturating_sub(before);
                 if switches < SWITCHES_MIN {
@@ -253,7 +244,6 @@ impl Recorder<'_> {
                     return Ok(None);
                 }
                 *rate = switches as f64 / passed.as_secs_f64();
-                self.kernel.drain(&mut self.descriptors)?;
                 self.kernel.forget();
             }
             self.kernel.switch(false)?;
@@ -274,7 +264,7 @@ impl Recorder<'_> {
 /// # Errors
 /// Without root, without the process, above the overhead limit, or if interrupted before recording began.
 pub fn record(
-    wanted: &Wanted,
+    wanted: &RecordOptions,
     (journal, stop): (&Journal, &AtomicBool),
     tell: &mut dyn FnMut(Progress),
 ) -> Result<Recording, TracerError> {
@@ -306,16 +296,15 @@ pub fn record(
         let (lost, limit) = (lost * 100.0, wanted.overhead_max * 100.0);
         return Err(TracerError::TooExpensive { lost, limit });
     }
-    let (host, cpu) = (host_times(), activity(&recorder.own()).1);
+    let (host, cpu) = (HostCpu::now(), activity(&recorder.own()).1);
     recorder.kernel.switch(true)?;
-    let start = monotonic();
-    let waiting = recorder.waiting(start);
+    let before = Before { start: monotonic(), host, cpu };
+    let waiting = recorder.waiting(before.start);
     recorder.run(wanted, tell)?;
     let end = monotonic();
     recorder.kernel.switch(false)?;
     recorder.kernel.drain(&mut recorder.descriptors)?;
-    let cpu = activity(&recorder.own()).1.saturating_sub(cpu);
-    let mut header = recorder.header((start, end), (host, cpu));
+    let mut header = recorder.header(&before, end);
     header.overhead = overhead;
     let (mut streams, lost) = recorder.kernel.finish();
     streams.push(waiting);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use device::Operation;
 
 use crate::format::Header;
-use crate::timeline::{Doing, Ended, Segment, ThreadLine, Timeline, Waiting};
+use crate::timeline::{Activity, Segment, ThreadLine, Timeline, Waiting, WakeSource};
 
 /// A class of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,22 +90,15 @@ impl Part {
         }
     }
 
-    /// Whether it is a wait for a drive.
-    #[must_use]
-    pub const fn is_storage(self) -> bool {
-        use Waiting::{AsyncIo, Flush, LogFlush, Read, Write};
-        matches!(self, Self::Wait(Read | Write | Flush | LogFlush | AsyncIo))
-    }
-
-    const fn of(doing: Doing) -> Self {
+    const fn of(doing: Activity) -> Self {
         match doing {
-            Doing::Cpu => Self::Cpu,
-            Doing::CpuInStorageCall => Self::CpuInStorageCalls,
-            Doing::CpuInCall => Self::CpuInCalls,
-            Doing::RunQueue(_) => Self::RunQueue,
-            Doing::Neighbour => Self::Neighbour,
-            Doing::WakeUp => Self::WakeUp,
-            Doing::Waits(waiting, _) => Self::Wait(waiting),
+            Activity::Cpu => Self::Cpu,
+            Activity::CpuInStorageCall => Self::CpuInStorageCalls,
+            Activity::CpuInCall => Self::CpuInCalls,
+            Activity::RunQueue(_) => Self::RunQueue,
+            Activity::Neighbour => Self::Neighbour,
+            Activity::WakeUp => Self::WakeUp,
+            Activity::Waits(waiting, _) => Self::Wait(waiting),
         }
     }
 }
@@ -155,9 +148,12 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// The time that `share` of the requests did not exceed.
+    /// The time that `share` of the requests did not exceed; `None` if fewer than one is expected above.
     #[must_use]
     pub fn percentile(&self, share: f64) -> Option<u64> {
+        if (1.0 - share) * (self.times.len() as f64) < 1.0 {
+            return None;
+        }
         let rank = (self.times.len() as f64 * share).ceil() as usize;
         self.times.get(rank.clamp(1, self.times.len().max(1)) - 1).copied()
     }
@@ -205,7 +201,7 @@ pub fn classes(header: &Header, timeline: &Timeline) -> BTreeMap<u32, Class> {
     let busy = |line: &ThreadLine| {
         let idle = |segment: &&Segment| {
             let idle = [Waiting::Lock, Waiting::Message, Waiting::Timer, Waiting::Other];
-            !matches!(segment.doing, Doing::Waits(waiting, _) if idle.contains(&waiting))
+            !matches!(segment.doing, Activity::Waits(waiting, _) if idle.contains(&waiting))
         };
         line.segments.iter().filter(idle).map(|one| one.to - one.from).sum::<u64>() as f64 / length
     };
@@ -234,7 +230,7 @@ fn follow(timeline: &Timeline, (tid, from, to): (u32, u64, u64), depth: u32, int
     for segment in line.segments[first..].iter().take_while(|one| one.from < to) {
         let (from, to) = (segment.from.max(from), segment.to.min(to));
         match segment.doing {
-            Doing::Waits(Waiting::Lock, Ended::By(wake)) if depth > 0 => {
+            Activity::Waits(Waiting::Lock, WakeSource::By(wake)) if depth > 0 => {
                 follow(timeline, (timeline.wakes[wake].by, from, to), depth - 1, into);
             }
             doing => *into.entry(Part::of(doing)).or_default() += to - from,
@@ -258,7 +254,7 @@ impl Breakdown {
             for segment in &line.segments {
                 let part = Part::of(segment.doing);
                 *time.parts.entry(part).or_default() += segment.to - segment.from;
-                if let Doing::Waits(Waiting::Lock, Ended::By(wake)) = segment.doing {
+                if let Activity::Waits(Waiting::Lock, WakeSource::By(wake)) = segment.doing {
                     let waker = (timeline.wakes[wake].by, segment.from, segment.to);
                     follow(timeline, waker, DEPTH, &mut time.behind);
                 }
@@ -293,7 +289,8 @@ fn drives(header: &Header, timeline: &Timeline) -> BTreeMap<u32, DriveLoad> {
         let kind = match request.io.operation {
             Operation::Read => 0,
             Operation::Flush => 2,
-            _ => 1,
+            Operation::Write => 1,
+            Operation::Discard | Operation::WriteZeroes => continue,
         };
         load.durable += u64::from(kind == 1 && request.io.durable);
         let (kind, took) = (&mut load.kinds[kind], completed - request.submitted.min(completed));

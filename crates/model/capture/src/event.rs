@@ -54,7 +54,7 @@ pub enum WokenBy {
 
 /// How a thread left its CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leave {
+pub enum SwitchOut {
     /// Another thread took the CPU.
     Preempted,
     /// It sleeps; signals may end the sleep.
@@ -67,14 +67,14 @@ pub enum Leave {
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum EventKind {
     /// The thread has a CPU from now on.
     Runs {
         /// The thread that had it before; 0 if the CPU was idle.
         after: u32,
     },
     /// The thread left its CPU.
-    Leaves(Leave),
+    Leaves(SwitchOut),
     /// The thread is ready again.
     Woken {
         /// The thread that was running; 0 for an idle CPU.
@@ -123,7 +123,7 @@ pub struct Event {
     /// Thread ID.
     pub thread: u32,
     /// What.
-    pub what: What,
+    pub what: EventKind,
 }
 
 const CALLS: [Call; 8] = [
@@ -137,7 +137,8 @@ const CALLS: [Call; 8] = [
     Call::None,
 ];
 const FILES: [FileKind; 4] = [FileKind::Data, FileKind::Log, FileKind::Socket, FileKind::Other];
-const LEAVES: [Leave; 4] = [Leave::Preempted, Leave::Sleeps, Leave::Blocks, Leave::Ends];
+const LEAVES: [SwitchOut; 4] =
+    [SwitchOut::Preempted, SwitchOut::Sleeps, SwitchOut::Blocks, SwitchOut::Ends];
 const OPERATIONS: [Operation; 5] = [
     Operation::Read,
     Operation::Write,
@@ -182,12 +183,14 @@ impl Encoder {
 }
 
 /// Tag and fields of an event.
-fn parts(what: What) -> (u8, [Option<u64>; 4]) {
+fn parts(what: EventKind) -> (u8, [Option<u64>; 4]) {
     let index = |found: Option<usize>| found.unwrap_or_default() as u8;
     match what {
-        What::Runs { after } => (0, [Some(u64::from(after)), None, None, None]),
-        What::Leaves(leave) => (1 + index(LEAVES.iter().position(|one| *one == leave)), [None; 4]),
-        What::Woken { waker, by } => {
+        EventKind::Runs { after } => (0, [Some(u64::from(after)), None, None, None]),
+        EventKind::Leaves(leave) => {
+            (1 + index(LEAVES.iter().position(|one| *one == leave)), [None; 4])
+        }
+        EventKind::Woken { waker, by } => {
             let tag = match by {
                 WokenBy::Thread => 5,
                 WokenBy::Interrupt => 6,
@@ -195,15 +198,15 @@ fn parts(what: What) -> (u8, [Option<u64>; 4]) {
             };
             (tag, [Some(u64::from(waker)), None, None, None])
         }
-        What::Enters { call, file } => {
+        EventKind::Enters { call, file } => {
             let call = index(CALLS.iter().position(|one| *one == call));
             let file = index(FILES.iter().position(|one| *one == file));
             (8 + call * 4 + file, [None; 4])
         }
-        What::Returns => (7, [None; 4]),
-        What::Submits(io) => io_parts(48, io),
-        What::Completes(io) => io_parts(64, io),
-        What::Lost => (80, [None; 4]),
+        EventKind::Returns => (7, [None; 4]),
+        EventKind::Submits(io) => io_parts(48, io),
+        EventKind::Completes(io) => io_parts(64, io),
+        EventKind::Lost => (80, [None; 4]),
     }
 }
 
@@ -250,24 +253,24 @@ impl<'a> Decoder<'a> {
         self.at = self.at.checked_add(since)?;
         let thread = self.small()?;
         let what = match tag {
-            0 => What::Runs { after: self.small()? },
-            1..=4 => What::Leaves(LEAVES[usize::from(tag - 1)]),
+            0 => EventKind::Runs { after: self.small()? },
+            1..=4 => EventKind::Leaves(LEAVES[usize::from(tag - 1)]),
             5 | 6 | 81 => {
                 let by = match tag {
                     5 => WokenBy::Thread,
                     6 => WokenBy::Interrupt,
                     _ => WokenBy::Deferred,
                 };
-                What::Woken { waker: self.small()?, by }
+                EventKind::Woken { waker: self.small()?, by }
             }
-            7 => What::Returns,
-            8..40 => What::Enters {
+            7 => EventKind::Returns,
+            8..40 => EventKind::Enters {
                 call: CALLS[usize::from(tag - 8) / 4],
                 file: FILES[usize::from(tag - 8) % 4],
             },
-            48..58 => What::Submits(self.io(tag - 48)?),
-            64..74 => What::Completes(self.io(tag - 64)?),
-            80 => What::Lost,
+            48..58 => EventKind::Submits(self.io(tag - 48)?),
+            64..74 => EventKind::Completes(self.io(tag - 64)?),
+            80 => EventKind::Lost,
             _ => return None,
         };
         Some(Event { at: self.at, thread, what })
@@ -317,21 +320,21 @@ mod tests {
         )
     }
 
-    fn any_what() -> impl Strategy<Value = What> {
+    fn any_what() -> impl Strategy<Value = EventKind> {
         prop_oneof![
-            any::<u32>().prop_map(|after| What::Runs { after }),
-            prop::sample::select(LEAVES.to_vec()).prop_map(What::Leaves),
+            any::<u32>().prop_map(|after| EventKind::Runs { after }),
+            prop::sample::select(LEAVES.to_vec()).prop_map(EventKind::Leaves),
             (
                 any::<u32>(),
                 prop::sample::select(vec![WokenBy::Thread, WokenBy::Deferred, WokenBy::Interrupt])
             )
-                .prop_map(|(waker, by)| What::Woken { waker, by }),
+                .prop_map(|(waker, by)| EventKind::Woken { waker, by }),
             (prop::sample::select(CALLS.to_vec()), prop::sample::select(FILES.to_vec()))
-                .prop_map(|(call, file)| What::Enters { call, file }),
-            Just(What::Returns),
-            any_io().prop_map(What::Submits),
-            any_io().prop_map(What::Completes),
-            Just(What::Lost),
+                .prop_map(|(call, file)| EventKind::Enters { call, file }),
+            Just(EventKind::Returns),
+            any_io().prop_map(EventKind::Submits),
+            any_io().prop_map(EventKind::Completes),
+            Just(EventKind::Lost),
         ]
     }
 

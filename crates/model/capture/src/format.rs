@@ -72,7 +72,7 @@ pub struct Overhead {
 }
 
 /// Facts about a recording.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
     /// Linux release.
@@ -87,10 +87,8 @@ pub struct Header {
     pub lost: u64,
     /// Requests to drives by programs that are not recorded.
     pub other_requests: u64,
-    /// CPU time of the host during the recording that belongs to no recorded thread, as a share of all CPUs.
+    /// Share of all CPUs that was busy for others than the recorded threads; steal time counts.
     pub other_load: f64,
-    /// Steal time of a virtual machine, as a share of all CPUs.
-    pub steal: f64,
     /// Absent if nothing that it is derived from happened.
     pub overhead: Option<Overhead>,
     /// Processes.

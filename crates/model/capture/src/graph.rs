@@ -7,7 +7,7 @@
 use crate::breakdown::{Class, classes};
 use crate::format::Header;
 use crate::timeline::{
-    COMPLETION_LAG, Doing, Ended, Point, Request, Segment, ThreadLine, Timeline, Waiting,
+    Activity, COMPLETION_LAG, Point, Request, Segment, ThreadLine, Timeline, Waiting, WakeSource,
 };
 
 /// Waits of background threads that are longer are for work, not for a time, ns. Page cleaners and others
@@ -36,8 +36,6 @@ pub(crate) enum Step {
     Pause(u64),
     /// Waits until an idle CPU runs it.
     WakeUp(u64),
-    /// Waits for a client outside of the host, which sent its next request at this time, after this wait.
-    Arrival { at: u64, wait: u64 },
     /// Waits until the foreground has made this many steps.
     Progress(u64),
     /// The foreground has made another step.
@@ -73,12 +71,10 @@ type ByEnd = Vec<(u64, usize)>;
 
 struct Builder<'a> {
     timeline: &'a Timeline,
-    start: u64,
     end: u64,
     by_end: ByEnd,
     /// Steps of the foreground, by time.
     advances: Vec<u64>,
-    clients_recorded: bool,
 }
 
 impl Graph {
@@ -90,19 +86,12 @@ impl Graph {
             by_end.extend(request.completed.map(|at| (at, index)));
         }
         by_end.sort_unstable();
-        let mut builder = Builder {
-            timeline,
-            start: header.start,
-            end: header.last(),
-            by_end,
-            advances: Vec::new(),
-            clients_recorded: classes.values().any(|class| *class == Class::Client),
-        };
+        let mut builder = Builder { timeline, end: header.last(), by_end, advances: Vec::new() };
         let foreground = |tid: &u32| class(*tid) == Class::Foreground;
         let lines =
             || timeline.threads.iter().filter(|(tid, _)| foreground(tid)).map(|(_, line)| line);
         for line in lines() {
-            let waits = line.segments.iter().filter(|one| matches!(one.doing, Doing::Waits(..)));
+            let waits = line.segments.iter().filter(|one| matches!(one.doing, Activity::Waits(..)));
             builder.advances.extend(waits.map(|one| one.to));
             builder.advances.extend(line.points.iter().map(|(at, _)| *at));
         }
@@ -154,15 +143,15 @@ impl Builder<'_> {
                 self.point((*at, *point), class, &mut own, &mut steps);
             }
             match segment.doing {
-                Doing::Cpu | Doing::CpuInCall | Doing::CpuInStorageCall => {
+                Activity::Cpu | Activity::CpuInCall | Activity::CpuInStorageCall => {
                     steps.extend(events.cpu(segment, segment.to - from));
                 }
-                Doing::RunQueue(Some(index)) => steps.push(Step::Turn(index)),
-                Doing::RunQueue(None) => {}
-                Doing::WakeUp => steps.push(Step::WakeUp(segment.to - segment.from)),
-                Doing::Neighbour => steps.push(Step::Pause(segment.to - segment.from)),
-                Doing::Waits(..) if segment.to >= self.end => break,
-                Doing::Waits(waiting, ended) => {
+                Activity::RunQueue(Some(index)) => steps.push(Step::Turn(index)),
+                Activity::RunQueue(None) => {}
+                Activity::WakeUp => steps.push(Step::WakeUp(segment.to - segment.from)),
+                Activity::Neighbour => steps.push(Step::Pause(segment.to - segment.from)),
+                Activity::Waits(..) if segment.to >= self.end => break,
+                Activity::Waits(waiting, ended) => {
                     self.wait(segment, (waiting, ended), class, &mut own, &mut steps);
                     if class == Class::Foreground {
                         steps.push(Step::Advance);
@@ -203,13 +192,13 @@ impl Builder<'_> {
     fn wait(
         &self,
         segment: &Segment,
-        (waiting, ended): (Waiting, Ended),
+        (waiting, ended): (Waiting, WakeSource),
         class: Class,
         own: &mut Vec<usize>,
         steps: &mut Vec<Step>,
     ) {
         let length = segment.to - segment.from;
-        if let Ended::By(wake) = ended {
+        if let WakeSource::By(wake) = ended {
             return steps.push(Step::Await(wake));
         }
         let before = steps.len();
@@ -232,11 +221,8 @@ impl Builder<'_> {
             }
             return steps.push(Step::Completion(index));
         }
-        match (waiting, class) {
-            (Waiting::Message, Class::Foreground) if !self.clients_recorded => {
-                steps.push(Step::Arrival { at: segment.to - self.start, wait: length });
-            }
-            (_, Class::Background | Class::FileSystem) if length > WORK_WAIT => {
+        match class {
+            Class::Background | Class::FileSystem if length > WORK_WAIT => {
                 steps.push(Step::Progress(self.done_by(segment.to)));
             }
             _ => steps.push(Step::Pause(length)),
@@ -287,7 +273,7 @@ impl Builder<'_> {
 }
 
 const fn is_cpu(segment: &Segment) -> bool {
-    matches!(segment.doing, Doing::Cpu | Doing::CpuInCall | Doing::CpuInStorageCall)
+    matches!(segment.doing, Activity::Cpu | Activity::CpuInCall | Activity::CpuInStorageCall)
 }
 
 /// Spreads a thread's events over its CPU time, in which they were made.
@@ -301,7 +287,7 @@ impl Events {
         self.carried += time as f64 * self.density;
         let events = self.carried.floor();
         self.carried -= events;
-        let storage = segment.doing == Doing::CpuInStorageCall;
+        let storage = segment.doing == Activity::CpuInStorageCall;
         (time > 0).then_some(Step::Cpu { time, events: events as u32, storage })
     }
 }
@@ -309,7 +295,7 @@ impl Events {
 /// The share of the CPU time in storage calls that remains if submitting a request takes at most `cheap` ns;
 /// calls that submit nothing (page-cache hits) stay as they are.
 fn cheap_path(timeline: &Timeline, cheap: f64) -> f64 {
-    let storage = |one: &&Segment| one.doing == Doing::CpuInStorageCall;
+    let storage = |one: &&Segment| one.doing == Activity::CpuInStorageCall;
     let lines = timeline.threads.values();
     let segments = lines.flat_map(|line| line.segments.iter().filter(storage));
     let all: u64 = segments.map(|one| one.to - one.from).sum();

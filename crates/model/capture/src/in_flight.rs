@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use device::Operation;
 
-use crate::event::{Event, Io, What};
+use crate::event::{Event, EventKind, Io};
 use crate::format::Header;
 
 /// Requests in flight that are compared with the end of a completed one.
@@ -77,7 +77,7 @@ pub(crate) fn drives_of_processes(header: &Header, events: &[Event]) -> HashSet<
     let own = header.thread.iter().filter(|one| one.pid != 0).map(|one| one.tid);
     let own: HashSet<u32> = own.collect();
     let drive = |event: &Event| match event.what {
-        What::Submits(io) if own.contains(&event.thread) => Some(io.drive),
+        EventKind::Submits(io) if own.contains(&event.thread) => Some(io.drive),
         _ => None,
     };
     let mut used: HashSet<u32> = events.iter().filter_map(drive).collect();

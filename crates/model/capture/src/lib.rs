@@ -14,8 +14,9 @@ mod replay;
 mod timeline;
 
 pub use breakdown::{Breakdown, Class, ClassTime, DriveLoad, Part, Parts, Requests, classes};
-pub use event::{Call, Decoder, Encoder, Event, FileKind, Io, Leave, What, WokenBy};
+pub use event::{Call, Decoder, Encoder, Event, EventKind, FileKind, Io, SwitchOut, WokenBy};
 pub use format::{Disk, FormatError, Header, Overhead, Process, Recording, SIZE_MAX, Thread};
 pub use predict::{Gain, Predictor};
-pub use replay::Arrivals;
-pub use timeline::{Doing, Ended, Point, Request, Segment, ThreadLine, Timeline, Waiting, Wake};
+pub use timeline::{
+    Activity, Point, Request, Segment, ThreadLine, Timeline, Waiting, Wake, WakeSource,
+};

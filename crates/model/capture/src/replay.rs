@@ -32,15 +32,6 @@ impl Assume {
     }
 }
 
-/// How the next request of a client outside of the host arrives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arrivals {
-    /// After the same time as recorded since the last response: the same clients.
-    Closed,
-    /// At the recorded time, or when the last response was sent.
-    Open,
-}
-
 /// CPU time of recording one event, ns: 0.45 to 0.8 us were measured under MariaDB on a virtual machine.
 const EVENT_COST: f64 = 450.0;
 /// A thread runs at least this long, ns, before another that is due may take its core.
@@ -90,9 +81,9 @@ impl Device for Recorded {
 
 /// A drive that takes no time.
 #[derive(Debug, Default)]
-pub(crate) struct Free(EventQueue<u64>);
+pub(crate) struct ZeroLatency(EventQueue<u64>);
 
-impl Device for Free {
+impl Device for ZeroLatency {
     fn submit(&mut self, now: Nanos, request: Request) {
         self.0.push(now, request.id);
     }
@@ -113,7 +104,6 @@ impl Device for Free {
 pub(crate) struct Settings {
     pub cores: usize,
     pub assume: Assume,
-    pub arrivals: Arrivals,
     /// Size of the drive in bytes; offsets wrap.
     pub capacity: u64,
 }
@@ -313,13 +303,6 @@ impl<D: Device> Replay<'_, D> {
             }
             Step::WakeUp(_) if self.settings.assume == Assume::Fast => {}
             Step::Pause(time) | Step::WakeUp(time) => return self.pause(task, now + Nanos(time)),
-            Step::Arrival { at, wait } => {
-                let at = match self.settings.arrivals {
-                    Arrivals::Open => Nanos(at),
-                    Arrivals::Closed => now + Nanos(wait),
-                };
-                return at > now && self.pause(task, at);
-            }
             Step::Progress(count) if self.advanced >= count => {}
             Step::Progress(count) => {
                 self.waiting_for_progress.push(Nanos(count), track);

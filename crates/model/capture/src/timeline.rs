@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use device::Operation;
 
-use crate::event::{Call, Event, FileKind, Io, Leave, What, WokenBy};
+use crate::event::{Call, Event, EventKind, FileKind, Io, SwitchOut, WokenBy};
 use crate::format::Header;
 use crate::in_flight::{InFlight, drives_of_processes};
 
@@ -46,7 +46,7 @@ impl Waiting {
 
 /// What a thread does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doing {
+pub enum Activity {
     /// Runs its own code.
     Cpu,
     /// Runs in a system call that reads, writes or flushes files.
@@ -61,12 +61,12 @@ pub enum Doing {
     /// Ready, until an idle CPU takes it.
     WakeUp,
     /// Waits; ended by an entry of [`Timeline::wakes`], or by an interrupt or an unrecorded thread.
-    Waits(Waiting, Ended),
+    Waits(Waiting, WakeSource),
 }
 
 /// What ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum WakeSource {
     /// A recorded thread; index into [`Timeline::wakes`].
     By(usize),
     /// An interrupt, or a thread that was not recorded.
@@ -81,7 +81,7 @@ pub struct Segment {
     /// End, ns.
     pub to: u64,
     /// What it did.
-    pub doing: Doing,
+    pub doing: Activity,
 }
 
 /// A recorded thread woke another.
@@ -91,8 +91,6 @@ pub struct Wake {
     pub at: u64,
     /// Waker.
     pub by: u32,
-    /// Woken thread.
-    pub thread: u32,
 }
 
 /// A request to a drive.
@@ -181,8 +179,8 @@ struct Thread {
 }
 
 impl Thread {
-    fn close(&mut self, at: u64, doing: Doing) {
-        if doing == Doing::CpuInStorageCall {
+    fn close(&mut self, at: u64, doing: Activity) {
+        if doing == Activity::CpuInStorageCall {
             self.call_cpu += at.saturating_sub(self.since);
         }
         if at > self.since {
@@ -191,12 +189,14 @@ impl Thread {
         self.since = at;
     }
 
-    const fn cpu(&self) -> Doing {
+    const fn cpu(&self) -> Activity {
         match (self.call, self.file) {
-            (Call::None, _) => Doing::Cpu,
-            (Call::Read | Call::Write, FileKind::Data | FileKind::Log) => Doing::CpuInStorageCall,
-            (Call::Flush | Call::AsyncIo, _) => Doing::CpuInStorageCall,
-            _ => Doing::CpuInCall,
+            (Call::None, _) => Activity::Cpu,
+            (Call::Read | Call::Write, FileKind::Data | FileKind::Log) => {
+                Activity::CpuInStorageCall
+            }
+            (Call::Flush | Call::AsyncIo, _) => Activity::CpuInStorageCall,
+            _ => Activity::CpuInCall,
         }
     }
 
@@ -232,19 +232,19 @@ impl Thread {
     }
 
     /// Ends the current state at `at`.
-    fn leave(&mut self, at: u64, ended: Ended) {
+    fn leave(&mut self, at: u64, ended: WakeSource) {
         match self.state {
             State::Running => self.close(at, self.cpu()),
-            State::Ready => self.close(at, Doing::RunQueue(None)),
+            State::Ready => self.close(at, Activity::RunQueue(None)),
             State::Waiting { blocked } => {
-                let waiting = self.waited_for(at, blocked, ended == Ended::Outside);
-                self.close(at, Doing::Waits(waiting, ended));
+                let waiting = self.waited_for(at, blocked, ended == WakeSource::Outside);
+                self.close(at, Activity::Waits(waiting, ended));
                 // A page fault is over.
                 if self.call == Call::None {
                     self.pending.clear();
                 }
             }
-            State::Unknown => self.close(at, Doing::Waits(Waiting::Other, ended)),
+            State::Unknown => self.close(at, Activity::Waits(Waiting::Other, ended)),
             State::Ended => self.since = at,
         }
     }
@@ -298,23 +298,19 @@ impl Builder<'_> {
         let at = event.at.max(self.header.start);
         match event.what {
             // The drives' events are enabled first, one after the other: completions may be missing.
-            What::Submits(_) | What::Completes(_) if event.at < self.header.start => return,
-            What::Submits(io) | What::Completes(io) if !self.used.contains(&io.drive) => return,
-            What::Submits(io) => return self.submit(at, event.thread, io),
-            What::Completes(io) => return self.complete(at, io),
-            What::Woken { waker, by } => return self.wake(at, event.thread, (waker, by)),
-            // Nothing is known about any thread until its next event.
-            What::Lost => {
-                for thread in self.threads.values_mut().filter(|one| one.state != State::Ended) {
-                    thread.leave(at, Ended::Outside);
-                    (thread.state, thread.call) = (State::Unknown, Call::None);
-                    thread.pending.clear();
-                }
+            EventKind::Submits(_) | EventKind::Completes(_) if event.at < self.header.start => {
                 return;
             }
+            EventKind::Submits(io) | EventKind::Completes(io) if !self.used.contains(&io.drive) => {
+                return;
+            }
+            EventKind::Submits(io) => return self.submit(at, event.thread, io),
+            EventKind::Completes(io) => return self.complete(at, io),
+            EventKind::Woken { waker, by } => return self.wake(at, event.thread, (waker, by)),
+            EventKind::Lost => return self.lose(at),
             _ => {}
         }
-        if let What::Runs { after } = event.what {
+        if let EventKind::Runs { after } = event.what {
             return self.run(at, event.thread, after);
         }
         // Linux does not report every switch from an idle CPU.
@@ -324,20 +320,20 @@ impl Builder<'_> {
         let Some(thread) = self.threads.get_mut(&event.thread) else { return };
         thread.line.events += 1;
         match event.what {
-            What::Leaves(leave) => {
+            EventKind::Leaves(leave) => {
                 if thread.state == State::Unknown {
                     thread.state = State::Running;
                 }
-                thread.leave(at, Ended::Outside);
+                thread.leave(at, WakeSource::Outside);
                 thread.state = match leave {
-                    Leave::Preempted => State::Ready,
-                    Leave::Sleeps => State::Waiting { blocked: false },
-                    Leave::Blocks => State::Waiting { blocked: true },
-                    Leave::Ends => State::Ended,
+                    SwitchOut::Preempted => State::Ready,
+                    SwitchOut::Sleeps => State::Waiting { blocked: false },
+                    SwitchOut::Blocks => State::Waiting { blocked: true },
+                    SwitchOut::Ends => State::Ended,
                 };
             }
-            What::Enters { call, file, .. } => {
-                thread.leave(at, Ended::Outside);
+            EventKind::Enters { call, file, .. } => {
+                thread.leave(at, WakeSource::Outside);
                 let (call, file) = if call == Call::None { thread.last } else { (call, file) };
                 (thread.state, thread.call, thread.file) = (State::Running, call, file);
                 thread.call_cpu = 0;
@@ -346,8 +342,8 @@ impl Builder<'_> {
                     thread.line.points.push((at, Point::Sends));
                 }
             }
-            What::Returns => {
-                thread.leave(at, Ended::Outside);
+            EventKind::Returns => {
+                thread.leave(at, WakeSource::Outside);
                 let waits = matches!(thread.call, Call::Read | Call::Write | Call::Flush);
                 if !thread.pending.is_empty() {
                     thread.line.io_cpu += thread.call_cpu;
@@ -370,6 +366,15 @@ impl Builder<'_> {
         }
     }
 
+    /// Events were lost: nothing is known about any thread until its next one.
+    fn lose(&mut self, at: u64) {
+        for thread in self.threads.values_mut().filter(|one| one.state != State::Ended) {
+            thread.leave(at, WakeSource::Outside);
+            (thread.state, thread.call) = (State::Unknown, Call::None);
+            thread.pending.clear();
+        }
+    }
+
     fn wake(&mut self, at: u64, tid: u32, (waker, by): (u32, WokenBy)) {
         // A message over loopback arrives in a deferred interrupt of its sender; so do completions, which end
         // other waits.
@@ -385,12 +390,12 @@ impl Builder<'_> {
         if !matches!(thread.state, State::Waiting { .. } | State::Unknown) {
             return;
         }
-        let ended = if by_thread { Ended::By(self.wakes.len()) } else { Ended::Outside };
+        let ended = if by_thread { WakeSource::By(self.wakes.len()) } else { WakeSource::Outside };
         thread.leave(at, ended);
         thread.state = State::Ready;
         if by_thread {
             thread.woken = Some(self.wakes.len());
-            self.wakes.push(Wake { at, by: waker, thread: tid });
+            self.wakes.push(Wake { at, by: waker });
         }
     }
 
@@ -406,19 +411,19 @@ impl Builder<'_> {
             thread.since = at;
         }
         match thread.state {
-            State::Ready if after == 0 => thread.close(at, Doing::WakeUp),
-            State::Ready if !after_recorded => thread.close(at, Doing::Neighbour),
+            State::Ready if after == 0 => thread.close(at, Activity::WakeUp),
+            State::Ready if !after_recorded => thread.close(at, Activity::Neighbour),
             State::Ready if !behind_waker && after != tid => {
                 let index = self.wakes.len();
-                self.wakes.push(Wake { at, by: after, thread: tid });
-                thread.close(at, Doing::RunQueue(Some(index)));
+                self.wakes.push(Wake { at, by: after });
+                thread.close(at, Activity::RunQueue(Some(index)));
                 thread.state = State::Running;
                 if let Some(other) = self.threads.get_mut(&after) {
                     other.line.points.push((at, Point::Wakes(index)));
                 }
                 return;
             }
-            _ => thread.leave(at, Ended::Outside),
+            _ => thread.leave(at, WakeSource::Outside),
         }
         thread.state = State::Running;
     }
@@ -467,7 +472,7 @@ impl Builder<'_> {
         self.threads.retain(|_, thread| thread.line.events > 0);
         for thread in self.threads.values_mut().filter(|one| one.state != State::Ended) {
             // A wait that is not over was not ended by a timer.
-            thread.leave(end, Ended::Outside);
+            thread.leave(end, WakeSource::Outside);
         }
         // A submission is reported from another instance's buffer, in order of its own time.
         let threads = self.threads.into_iter().map(|(tid, mut thread)| {

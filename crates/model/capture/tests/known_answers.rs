@@ -1,8 +1,8 @@
 //! Recordings whose breakdown and whose rate on another drive are known by construction.
 
 use crosspoint_capture::{
-    Arrivals, Breakdown, Call, Class, Encoder, Event, FileKind, Header, Io, Leave, Part, Predictor,
-    Process, Recording, Thread, Timeline, Waiting, What, WokenBy,
+    Breakdown, Call, Class, Encoder, Event, EventKind, FileKind, Header, Io, Part, Predictor,
+    Process, Recording, SwitchOut, Thread, Timeline, Waiting, WokenBy,
 };
 use device::{Completion, Device, EventQueue, Operation, Request, Stages};
 use proptest::prelude::*;
@@ -14,21 +14,14 @@ const CLIENT: u32 = 20;
 fn header(end: u64, tids: &[(u32, u32)]) -> Header {
     let process = |pid, client| Process { pid, name: format!("p{pid}"), client };
     Header {
-        kernel: "test".into(),
         cpus: 2,
-        start: 0,
         end,
-        lost: 0,
-        other_requests: 0,
-        other_load: 0.0,
-        steal: 0.0,
-        overhead: None,
         process: vec![process(SERVER, false), process(CLIENT, true)],
         thread: tids
             .iter()
             .map(|(tid, pid)| Thread { tid: *tid, pid: *pid, name: format!("t{tid}") })
             .collect(),
-        disk: vec![],
+        ..Header::default()
     }
 }
 
@@ -41,7 +34,7 @@ struct Script {
 }
 
 impl Script {
-    fn add(&mut self, thread: u32, what: What) {
+    fn add(&mut self, thread: u32, what: EventKind) {
         self.events.push(Event { at: self.at, thread, what });
     }
 
@@ -50,11 +43,11 @@ impl Script {
     }
 
     fn enter(&mut self, thread: u32, call: Call, file: FileKind) {
-        self.add(thread, What::Enters { call, file });
+        self.add(thread, EventKind::Enters { call, file });
     }
 
     fn sleep(&mut self, thread: u32) {
-        self.add(thread, What::Leaves(Leave::Sleeps));
+        self.add(thread, EventKind::Leaves(SwitchOut::Sleeps));
     }
 
     /// A synchronous request of `time`; the thread waits in a call.
@@ -64,24 +57,24 @@ impl Script {
         let bytes = if operation == Operation::Flush { 0 } else { 16384 };
         let sector = if operation == Operation::Flush { 0 } else { self.sector };
         let io = Io { drive: 1, operation, durable: false, sector, bytes };
-        self.add(thread, What::Submits(io));
-        self.add(thread, What::Leaves(Leave::Blocks));
+        self.add(thread, EventKind::Submits(io));
+        self.add(thread, EventKind::Leaves(SwitchOut::Blocks));
         self.wait(time);
-        self.add(0, What::Completes(io));
-        self.add(thread, What::Woken { waker: 0, by: WokenBy::Interrupt });
-        self.add(thread, What::Runs { after: 0 });
-        self.add(thread, What::Returns);
+        self.add(0, EventKind::Completes(io));
+        self.add(thread, EventKind::Woken { waker: 0, by: WokenBy::Interrupt });
+        self.add(thread, EventKind::Runs { after: 0 });
+        self.add(thread, EventKind::Returns);
     }
 
     /// `from` sends a message to `to`, which waits in a call, and then waits for the answer itself.
     fn send(&mut self, from: u32, to: u32) {
         self.enter(from, Call::Write, FileKind::Socket);
-        self.add(to, What::Woken { waker: from, by: WokenBy::Thread });
-        self.add(from, What::Returns);
+        self.add(to, EventKind::Woken { waker: from, by: WokenBy::Thread });
+        self.add(from, EventKind::Returns);
         self.enter(from, Call::Read, FileKind::Socket);
         self.sleep(from);
-        self.add(to, What::Runs { after: 0 });
-        self.add(to, What::Returns);
+        self.add(to, EventKind::Runs { after: 0 });
+        self.add(to, EventKind::Returns);
     }
 }
 
@@ -95,7 +88,7 @@ fn reads(count: u32) -> (Header, Script) {
     let mut script = Script::default();
     script.enter(SERVER, Call::Read, FileKind::Socket);
     script.sleep(SERVER);
-    script.add(CLIENT, What::Runs { after: 0 });
+    script.add(CLIENT, EventKind::Runs { after: 0 });
     for _ in 0..count {
         script.wait(CLIENT_CPU);
         script.send(CLIENT, SERVER);
@@ -166,7 +159,7 @@ fn each_wait_is_named_and_the_parts_sum_to_the_time() {
 fn another_drive_changes_only_what_waits_for_it() {
     let (header, script) = reads(1000);
     let timeline = seen(&header, &script).0;
-    let predictor = Predictor::new(&header, &timeline, None, Arrivals::Closed);
+    let predictor = Predictor::new(&header, &timeline, None);
     assert!(predictor.identity_error().abs() < 0.001, "{}", predictor.identity_error());
     let whole = (CLIENT_CPU + CPU + READ) as f64;
     for time in [0, READ / 2, READ * 10] {
@@ -174,7 +167,7 @@ fn another_drive_changes_only_what_waits_for_it() {
         let ratio = ratio_on(&predictor, time);
         assert!((ratio / expected - 1.0).abs() < 0.01, "{time}: {ratio}, not {expected}");
     }
-    let free = predictor.on_a_free_drive();
+    let free = predictor.on_ideal_drive();
     assert!((free.least / 5.0 - 1.0).abs() < 0.01 && free.forced == 0.0, "{free:?}");
 }
 
@@ -184,19 +177,19 @@ fn a_wait_for_another_thread_is_followed_to_what_that_did() {
     let mut script = Script::default();
     let threads = [(SERVER, SERVER), (11, SERVER)];
     for tid in [SERVER, 11] {
-        script.add(tid, What::Runs { after: 0 });
+        script.add(tid, EventKind::Runs { after: 0 });
     }
     for _ in 0..100 {
         script.wait(10_000);
         script.enter(11, Call::Lock, FileKind::Data);
         script.sleep(11);
         script.request(SERVER, (Call::Flush, Operation::Flush), 1_000_000);
-        script.add(11, What::Woken { waker: SERVER, by: WokenBy::Thread });
-        script.add(11, What::Runs { after: 0 });
-        script.add(11, What::Returns);
+        script.add(11, EventKind::Woken { waker: SERVER, by: WokenBy::Thread });
+        script.add(11, EventKind::Runs { after: 0 });
+        script.add(11, EventKind::Returns);
         for tid in [SERVER, 11] {
             script.enter(tid, Call::Write, FileKind::Socket);
-            script.add(tid, What::Returns);
+            script.add(tid, EventKind::Returns);
         }
     }
     let header = header(script.at, &threads);
@@ -206,7 +199,7 @@ fn a_wait_for_another_thread_is_followed_to_what_that_did() {
     let flush = behind[&Part::Wait(Waiting::Flush)] as f64 / behind.values().sum::<u64>() as f64;
     assert!(flush > 0.99, "{behind:?}");
     assert!(time.share(Part::Wait(Waiting::Lock)) > 0.49);
-    let predictor = Predictor::new(&header, &timeline, None, Arrivals::Closed);
+    let predictor = Predictor::new(&header, &timeline, None);
     // The batch stays: a flush of half the time nearly doubles the rate of both.
     let ratio = ratio_on(&predictor, 500_000);
     assert!((ratio / (1010.0 / 510.0) - 1.0).abs() < 0.01, "{ratio}");
@@ -228,7 +221,7 @@ fn a_damaged_file_is_refused() {
     }
 }
 
-fn any_what() -> impl Strategy<Value = What> {
+fn any_what() -> impl Strategy<Value = EventKind> {
     let io = (any::<bool>(), 0u64..8).prop_map(|(flush, place)| Io {
         drive: 1,
         operation: if flush { Operation::Flush } else { Operation::Read },
@@ -236,21 +229,25 @@ fn any_what() -> impl Strategy<Value = What> {
         sector: if flush { 0 } else { place * 8 },
         bytes: if flush { 0 } else { 4096 },
     });
-    let leave =
-        prop::sample::select(vec![Leave::Preempted, Leave::Sleeps, Leave::Blocks, Leave::Ends]);
+    let leave = prop::sample::select(vec![
+        SwitchOut::Preempted,
+        SwitchOut::Sleeps,
+        SwitchOut::Blocks,
+        SwitchOut::Ends,
+    ]);
     let call =
         prop::sample::select(vec![Call::Read, Call::Write, Call::Flush, Call::Lock, Call::AsyncIo]);
     let file = prop::sample::select(vec![FileKind::Data, FileKind::Log, FileKind::Socket]);
     prop_oneof![
-        (0u32..6).prop_map(|after| What::Runs { after }),
-        leave.prop_map(What::Leaves),
+        (0u32..6).prop_map(|after| EventKind::Runs { after }),
+        leave.prop_map(EventKind::Leaves),
         (0u32..6, prop::sample::select(vec![WokenBy::Thread, WokenBy::Deferred]))
-            .prop_map(|(waker, by)| What::Woken { waker, by }),
-        (call, file).prop_map(|(call, file)| What::Enters { call, file }),
-        Just(What::Returns),
-        io.clone().prop_map(What::Submits),
-        io.prop_map(What::Completes),
-        Just(What::Lost),
+            .prop_map(|(waker, by)| EventKind::Woken { waker, by }),
+        (call, file).prop_map(|(call, file)| EventKind::Enters { call, file }),
+        Just(EventKind::Returns),
+        io.clone().prop_map(EventKind::Submits),
+        io.prop_map(EventKind::Completes),
+        Just(EventKind::Lost),
     ]
 }
 
@@ -277,8 +274,8 @@ proptest! {
         let threads = timeline.threads.len() as u64;
         let total: u64 = breakdown.classes.values().map(crosspoint_capture::ClassTime::total).sum();
         prop_assert!(total <= threads * at);
-        let predictor = Predictor::new(&header, &timeline, None, Arrivals::Open);
-        let _ = predictor.on_a_free_drive();
+        let predictor = Predictor::new(&header, &timeline, None);
+        let _ = predictor.on_ideal_drive();
     }
 }
 
@@ -288,7 +285,7 @@ fn without_requests_no_drive_helps() {
     let mut script = Script::default();
     script.enter(SERVER, Call::Read, FileKind::Socket);
     script.sleep(SERVER);
-    script.add(CLIENT, What::Runs { after: 0 });
+    script.add(CLIENT, EventKind::Runs { after: 0 });
     for round in 0..1000 {
         script.wait(CLIENT_CPU);
         script.send(CLIENT, SERVER);
@@ -296,14 +293,14 @@ fn without_requests_no_drive_helps() {
         for _ in 0..20 {
             script.enter(SERVER, Call::Read, FileKind::Data);
             script.wait(2_000);
-            script.add(SERVER, What::Returns);
+            script.add(SERVER, EventKind::Returns);
         }
         script.wait(if round % 10 == 0 { 50 * CPU } else { CPU });
         script.send(SERVER, CLIENT);
     }
     let header = header(script.at, &[(SERVER, SERVER), (CLIENT, CLIENT)]);
     let timeline = seen(&header, &script).0;
-    let free = Predictor::new(&header, &timeline, None, Arrivals::Closed).on_a_free_drive();
+    let free = Predictor::new(&header, &timeline, None).on_ideal_drive();
     assert!(free.least > 0.99 && free.expected < 1.01 && free.most < 1.7, "{free:?}");
 }
 
@@ -313,15 +310,15 @@ fn requests_complete_when_their_last_piece_does() {
     let mut script = Script::default();
     let io =
         |sector, bytes| Io { drive: 1, operation: Operation::Read, durable: false, sector, bytes };
-    script.add(SERVER, What::Runs { after: 0 });
-    script.add(SERVER, What::Submits(io(0, 1 << 20)));
-    script.add(SERVER, What::Submits(io(4096, 4096)));
-    script.add(SERVER, What::Submits(io(4104, 4096)));
+    script.add(SERVER, EventKind::Runs { after: 0 });
+    script.add(SERVER, EventKind::Submits(io(0, 1 << 20)));
+    script.add(SERVER, EventKind::Submits(io(4096, 4096)));
+    script.add(SERVER, EventKind::Submits(io(4104, 4096)));
     script.wait(1000);
-    script.add(0, What::Completes(io(0, 512 << 10)));
-    script.add(0, What::Completes(io(4096, 8192)));
+    script.add(0, EventKind::Completes(io(0, 512 << 10)));
+    script.add(0, EventKind::Completes(io(4096, 8192)));
     script.wait(1000);
-    script.add(0, What::Completes(io(1024, 512 << 10)));
+    script.add(0, EventKind::Completes(io(1024, 512 << 10)));
     script.wait(1000);
     let header = header(script.at, &[(SERVER, SERVER)]);
     let requests = seen(&header, &script).0.requests;
@@ -334,14 +331,14 @@ fn requests_complete_when_their_last_piece_does() {
 fn a_local_tcp_client_is_a_client() {
     let (header, mut script) = reads(200);
     for event in &mut script.events {
-        if let What::Woken { by, .. } = &mut event.what
+        if let EventKind::Woken { by, .. } = &mut event.what
             && *by == WokenBy::Thread
         {
             *by = WokenBy::Deferred;
         }
     }
     let timeline = seen(&header, &script).0;
-    let free = Predictor::new(&header, &timeline, None, Arrivals::Closed).on_a_free_drive();
+    let free = Predictor::new(&header, &timeline, None).on_ideal_drive();
     assert!((free.least / 5.0 - 1.0).abs() < 0.02, "{free:?}");
 }
 
@@ -350,7 +347,7 @@ fn a_local_tcp_client_is_a_client() {
 fn centuries_of_cpu_time_are_replayed_at_once() {
     let mut script = Script::default();
     for tid in [SERVER, 11] {
-        script.add(tid, What::Runs { after: 0 });
+        script.add(tid, EventKind::Runs { after: 0 });
     }
     for tid in [SERVER, 11, SERVER, 11] {
         script.wait(1 << 60);
@@ -358,5 +355,5 @@ fn centuries_of_cpu_time_are_replayed_at_once() {
     }
     let header = header(script.at, &[(SERVER, SERVER), (11, SERVER)]);
     let timeline = seen(&header, &script).0;
-    let _ = Predictor::new(&header, &timeline, None, Arrivals::Closed).on_a_free_drive();
+    let _ = Predictor::new(&header, &timeline, None).on_ideal_drive();
 }

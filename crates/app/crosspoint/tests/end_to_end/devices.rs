@@ -197,11 +197,15 @@ fn a_kill_of_a_run_on_a_bare_device_leaves_no_lock_beside_it() {
     let test = "a kill on a bare device";
     let Some(()) = needs(test, &TOOLS) else { return };
     let scratch = Scratch::new();
-    let Some(own) = Loop::new(scratch.path(), "own.img", 64 << 20) else {
+    let Some(own) = Loop::new(scratch.path(), "own.img", 512 << 20) else {
         return skip(test, "a free loop device");
     };
     let named = Named::new(&own.device);
     write_databases(&scratch, &named.0, "raw", 2);
+    // On a busy host a reader that does not run pins old pages, and the writer needs new ones.
+    let study = scratch.path().join("db.toml");
+    let text = fs::read_to_string(&study).expect("a study").replace("64MiB", "512MiB");
+    fs::write(study, text).expect("written");
     let confirm = own.backing.to_str().expect("a path");
     let words = ["run", "db.toml", "--out", "run", "--i-will-lose-data", confirm];
     let (mut child, _errors) = start_and_wait(&scratch, &words);
