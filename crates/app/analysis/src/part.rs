@@ -11,8 +11,14 @@ pub enum Part {
     Locks,
     /// From the event that ends a wait until the thread runs on an idle CPU.
     WakeUps,
-    /// Host I/O path of a prediction: submission, interrupt, wake-up.
+    /// Host I/O path of a database: submission, interrupt, wake-up.
     HostPath,
+    /// From the system call to the block layer, or to the drive in a prediction.
+    Submission,
+    /// In the block layer until the driver has the request.
+    BlockLayer,
+    /// From the thread's first instruction after a completion to the return from the call.
+    Completion,
     /// Due, or ready to be submitted or reaped, while the client is busy with other operations.
     Backlog,
     /// A network fabric or a hypervisor in front of the drive.
@@ -63,6 +69,9 @@ impl Part {
             Self::Locks => "lock and condition waits",
             Self::WakeUps => "waking up (interrupts, messages, locks)",
             Self::HostPath => "host I/O path",
+            Self::Submission => "submission (system call, file system)",
+            Self::BlockLayer => "block layer queue",
+            Self::Completion => "completion (return from the call)",
             Self::Backlog => "waiting for the client thread",
             Self::Hop => "network fabric or hypervisor",
             Self::DriveQueue => "drive queue",
@@ -70,7 +79,7 @@ impl Part {
             Self::DriveReads => "drive reads",
             Self::DriveWrites => "drive writes",
             Self::DriveFlushes => "drive flushes",
-            Self::Drive => "drive",
+            Self::Drive => "driver and drive",
             Self::DriveAndLayers => "drive plus guest, fabric or cache",
             Self::Selects => "read statements (incl. drive time)",
             Self::Changes => "write statements (incl. drive time)",
@@ -96,6 +105,9 @@ impl Part {
             Self::Locks => "time_share_locks",
             Self::WakeUps => "time_share_wake_ups",
             Self::HostPath => "time_share_host_path",
+            Self::Submission => "time_share_submission",
+            Self::BlockLayer => "time_share_block_layer",
+            Self::Completion => "time_share_completion",
             Self::Backlog => "time_share_client_thread",
             Self::Hop => "time_share_fabric",
             Self::DriveQueue => "time_share_drive_queue",

@@ -18,6 +18,7 @@ use crate::figure::Figure;
 /// Published results that ship with the program.
 pub(crate) const FILES: &[&str] = &[
     include_str!("../../../../published/icpads-3dxpoint.toml"),
+    include_str!("../../../../published/latency-breakdown.toml"),
     include_str!("../../../../published/anandtech-optane.toml"),
     include_str!("../../../../published/nvmeof-block.toml"),
     include_str!("../../../../published/symas-optane.toml"),

@@ -106,6 +106,9 @@ pub fn time_parts(group: &Group<'_>, ops: Ops) -> Option<TimeParts> {
             return parts;
         }
     }
+    if let Some(parts) = traced(group, (whole, ops)) {
+        return Some(parts);
+    }
     match (is_sql, group.first.source) {
         (true, _) => return statements(group, whole),
         (false, Source::Predicted) => return predicted(group, (whole, ops)),
@@ -159,10 +162,40 @@ fn drive_parts(waits: [(f64, f64); 3], stages: Option<&StageTimes>) -> Vec<(Part
     parts
 }
 
+/// Parts of a traced request, with the counters of their times.
+const PATH: [(Part, &str); 5] = [
+    (Part::Submission, "submission"),
+    (Part::BlockLayer, "block_layer"),
+    (Part::Drive, "drive"),
+    (Part::WakeUps, "wake_up"),
+    (Part::Completion, "completion"),
+];
+
+/// A measured operation by the paths of the requests that were traced after the trial.
+fn traced(group: &Group<'_>, (whole, ops): (Nanos, Ops)) -> Option<TimeParts> {
+    let kind = match ops {
+        Ops::Only(OpClass::Read) => "read",
+        Ops::Only(OpClass::Write) => "write",
+        _ => return None,
+    };
+    let time = |(part, name)| {
+        let total = group.first.result.totals.get(&format!("path_{kind}_{name}"));
+        (part, total.copied().unwrap_or_default())
+    };
+    let times = PATH.map(time);
+    let sum = Some(times.iter().map(|(_, time)| time).sum::<f64>()).filter(|sum| *sum > 0.0)?;
+    let scale = whole.get() as f64 / sum;
+    TimeParts::of(whole, times.map(|(part, time)| (part, (time * scale) as u64)).to_vec())
+}
+
 /// A predicted operation: the host's path, the drive's stages, and waiting for the client's thread.
 fn predicted(group: &Group<'_>, (whole, ops): (Nanos, Ops)) -> Option<TimeParts> {
     let stack = group.run.header.stacks.iter().find(|one| one.name == group.first.stack)?;
-    let path = stack.host_times.iter().try_fold(0u64, |sum, one| sum.checked_add(one.get()))?;
+    let time = |index: usize| stack.host_times.get(index).map_or(0, |time| time.get());
+    let write = ops == Ops::Only(OpClass::Write);
+    // Submission, wake-up with its mean jitter, completion; `between` is outside of the operation.
+    let host = [time(usize::from(write)), time(2).saturating_add(time(5)), time(3)];
+    let path = host.iter().try_fold(0u64, |sum, one| sum.checked_add(*one))?;
     let result = &group.first.result;
     let Some(stages) = StageTimes::of_totals(&result.totals) else {
         // Older runs.
@@ -185,9 +218,13 @@ fn predicted(group: &Group<'_>, (whole, ops): (Nanos, Ops)) -> Option<TimeParts>
     let path = path.min(whole.get() - drive);
     let mut waits = [(0.0, 0.0); 3];
     waits[row].0 = drive as f64;
-    let mut counted = vec![(Part::HostPath, path)];
+    let scaled =
+        |time: u64| (time as f64 / host.iter().sum::<u64>().max(1) as f64 * path as f64) as u64;
+    let [submission, wake_up, completion] = host.map(scaled);
+    let mut counted = vec![(Part::Submission, submission)];
     counted.extend(drive_parts(waits, Some(&stages)));
-    let rest = whole.get() - path - drive;
+    counted.extend([(Part::WakeUps, wake_up), (Part::Completion, completion)]);
+    let rest = whole.get() - drive - submission - wake_up - completion;
     counted.push((Part::Backlog, rest));
     TimeParts::of(whole, counted)
 }

@@ -1,7 +1,8 @@
 //! What a recording shows, as text and as a JSON document.
 
 use capture::{
-    Breakdown, Class, ClassTime, DriveLoad, Gain, Header, Part, Parts, Predictor, Requests,
+    Breakdown, Class, ClassTime, DriveLoad, Gain, Header, Part, Parts, Predictor, RequestPath,
+    Requests,
 };
 use serde_json::{Value, json};
 use units::{Bytes, Nanos, human_count};
@@ -38,7 +39,10 @@ fn largest(parts: &Parts, most: usize) -> String {
 }
 
 /// For people.
-pub fn text(header: &Header, breakdown: &Breakdown, predictor: &Predictor) -> String {
+pub fn text(
+    (header, breakdown, predictor): (&Header, &Breakdown, &Predictor),
+    paths: &[RequestPath; 3],
+) -> String {
     let mut lines = vec![facts(header)];
     let foreground = breakdown.classes.get(&Class::Foreground);
     if let Some(time) = foreground {
@@ -71,6 +75,7 @@ pub fn text(header: &Header, breakdown: &Breakdown, predictor: &Predictor) -> St
         lines.push(String::new());
         lines.push(axis(header, breakdown));
     }
+    lines.extend(path_table(paths));
     for (number, load) in &breakdown.drives {
         let disk = header.disk.iter().find(|disk| disk.number == *number);
         let name = disk.map_or_else(String::new, |disk| plain(&disk.name));
@@ -78,6 +83,36 @@ pub fn text(header: &Header, breakdown: &Breakdown, predictor: &Predictor) -> St
         lines.push(drive(header, &name, load));
     }
     lines.join("\n")
+}
+
+/// Kinds of requests, in the order of `Timeline::paths`.
+const KINDS: [&str; 3] = ["read", "write", "flush"];
+
+/// Mean times of the parts of a request's path.
+fn path_parts(path: &RequestPath) -> [(&'static str, Nanos); 5] {
+    let mean = |sum: u64| Nanos(sum / path.count.max(1));
+    [
+        ("submission", mean(path.submission)),
+        ("block layer", mean(path.queue)),
+        ("driver and drive", mean(path.drive)),
+        ("wake-up", mean(path.wake)),
+        ("completion", mean(path.completion)),
+    ]
+}
+
+/// The mean path of a request through the kernel.
+fn path_table(paths: &[RequestPath; 3]) -> Vec<String> {
+    let counted = || KINDS.iter().zip(paths).filter(|(_, path)| path.count > 0);
+    if counted().next().is_none() {
+        return Vec::new();
+    }
+    let names = path_parts(&RequestPath::default()).map(|(name, _)| format!("{name:>18}"));
+    let mut lines = vec![String::new(), format!("{:<20}{}", "mean path", names.concat())];
+    lines.extend(counted().map(|(kind, path)| {
+        let times = path_parts(path).map(|(_, time)| format!("{:>18}", time.to_string()));
+        format!("{:<20}{}", format!("{kind} ({})", human_count(path.count as f64)), times.concat())
+    }));
+    lines
 }
 
 fn facts(header: &Header) -> String {
@@ -210,7 +245,10 @@ fn drive(header: &Header, name: &str, load: &DriveLoad) -> String {
 }
 
 /// For programs.
-pub fn document(header: &Header, breakdown: &Breakdown, predictor: &Predictor) -> Value {
+pub fn document(
+    (header, breakdown, predictor): (&Header, &Breakdown, &Predictor),
+    paths: &[RequestPath; 3],
+) -> Value {
     let free = predictor.is_faithful().then(|| predictor.on_ideal_drive());
     let parts = |parts: &Parts| {
         let values = parts.iter().map(|(part, time)| (part.name().to_owned(), json!(time)));
@@ -244,6 +282,10 @@ pub fn document(header: &Header, breakdown: &Breakdown, predictor: &Predictor) -
             "durable_writes": load.durable,
         })
     };
+    let path = |(kind, path): (&&str, &RequestPath)| {
+        let parts = path_parts(path).map(|(name, time)| (name.to_owned(), json!(time.get())));
+        json!({"kind": kind, "count": path.count, "mean_ns": Value::Object(parts.into_iter().collect())})
+    };
     json!({
         "schema": 1,
         "seconds": header.length().as_secs_f64(),
@@ -254,6 +296,7 @@ pub fn document(header: &Header, breakdown: &Breakdown, predictor: &Predictor) -
         "foreground_over_time_ns": breakdown.intervals.iter().map(parts).collect::<Vec<_>>(),
         "free_drive_gain": free.map(|gain| json!({"least": gain.least, "most": gain.most})),
         "drives": breakdown.drives.iter().map(drive).collect::<Vec<_>>(),
+        "paths": KINDS.iter().zip(paths).map(path).collect::<Vec<_>>(),
     })
 }
 

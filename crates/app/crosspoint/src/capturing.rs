@@ -89,10 +89,11 @@ fn show(path: &Path, recording: &Recording, json: bool) -> Result<(), Failure> {
     let (header, timeline) = timeline(path, recording)?;
     let breakdown = Breakdown::new(&header, &timeline);
     let predictor = Predictor::new(&header, &timeline, None);
+    let shown = (&header, &breakdown, &predictor);
     if json {
-        out!("{:#}", capture_view::document(&header, &breakdown, &predictor));
+        out!("{:#}", capture_view::document(shown, &timeline.paths));
     } else {
-        out!("{}", capture_view::text(&header, &breakdown, &predictor));
+        out!("{}", capture_view::text(shown, &timeline.paths));
     }
     Ok(())
 }
@@ -134,6 +135,7 @@ fn record(arguments: &CaptureArguments) -> Result<ExitCode, Failure> {
         time: Duration::from_nanos(arguments.time.get()),
         overhead_max: arguments.max_overhead.fraction(),
         bytes_max: arguments.max_size.get().min(capture::SIZE_MAX / 2) as usize,
+        at_once: false,
     };
     let running = Running::start_uncalibrated()?;
     let _guard = crate::guard::start()?;

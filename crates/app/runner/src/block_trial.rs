@@ -51,6 +51,7 @@ pub(crate) fn run(
         fills: if fills > 0 && bench.targets.owes_fill(stack) { fills } else { 0 },
         own_cost,
         ledger: &ledger,
+        journal: run.options.journal,
         lasting: matches!(stack.device, DeviceName::Paths(_)),
     };
     let disk = counters_of(&devices);

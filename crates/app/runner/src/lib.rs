@@ -38,6 +38,7 @@ mod servers;
 mod simulated;
 mod sql_trial;
 mod target_checks;
+mod traced;
 mod watch;
 mod watched;
 

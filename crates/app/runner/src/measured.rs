@@ -8,7 +8,7 @@ use std::path::Path;
 
 use block::{BlockSpec, Ledger, OwnCost, RunError, Target};
 use observe::{Control, HostCpu};
-use stack::{OpenMode, StackError, open_quietly};
+use stack::{Journal, OpenMode, StackError, open_quietly};
 use stats::{Limit, TrialResult};
 use study::{
     Experiment, Extent, Job, OnError, Precondition, Stack, Submission, Trial, block_groups,
@@ -17,6 +17,7 @@ use units::{Nanos, Seed};
 
 use crate::RunnerError;
 use crate::precondition::precondition;
+use crate::traced;
 
 /// Opens the temporary file of a stack.
 pub(crate) fn open_file(path: &Path, direct: bool) -> Result<File, RunnerError> {
@@ -47,6 +48,8 @@ pub(crate) struct BlockPlace<'a> {
     pub own_cost: OwnCost,
     /// Where the ledger of a verified trial is.
     pub ledger: &'a Path,
+    /// The undo journal, for tracing.
+    pub journal: &'a Journal,
     /// Whether the target outlives the program, so that an existing ledger applies to it.
     pub lasting: bool,
 }
@@ -117,6 +120,9 @@ pub(crate) fn run(
     let wall = result.recording.intervals.iter().map(|i| i.end).max().unwrap_or_default();
     notes.extend(cost_note(&result, place.own_cost));
     result.limits.extend(HostCpu::now().busy_since(&host, own, wall).and_then(Limit::of_host));
+    if matches!(&trial.job, Job::Block(job) if job.trace) && !control.stopping() {
+        notes.push(traced::trace((&target, &spec), place.journal, &mut result));
+    }
     if let Some(ledger) = &ledger {
         notes.push(read_back(&target, ledger, ledger.checked(), control)?);
         if !control.stopping() {

@@ -21,9 +21,11 @@ use crate::processes::Descriptors;
 
 const THREAD_EVENTS: [&str; 4] =
     ["sched/sched_switch", "sched/sched_waking", "raw_syscalls/sys_enter", "raw_syscalls/sys_exit"];
-/// Drives without a request queue complete bios, others requests.
-const DRIVE_EVENTS: [&str; 3] =
-    ["block/block_bio_queue", "block/block_rq_complete", "block/block_bio_complete"];
+/// Drives without a request queue complete bios, others issue and complete requests.
+const DRIVE_EVENTS: [&str; 4] = [
+    "block/block_bio_queue", "block/block_rq_issue", "block/block_rq_complete",
+    "block/block_bio_complete",
+];
 /// Largest page of a ring buffer.
 const PAGE_MAX: usize = 1 << 16;
 /// Buffer per CPU, in KiB.
@@ -179,7 +181,7 @@ pub struct Kernel {
     threads: Buffers,
     drives: Buffers,
     of_threads: ThreadLayouts,
-    of_drives: [DriveLayout; 3],
+    of_drives: [DriveLayout; 4],
     known: HashMap<i64, &'static Recorded>,
     whole: HashMap<u32, u32>,
     /// Requests of programs that are not recorded.
@@ -195,10 +197,10 @@ impl Kernel {
     pub fn prepare(journal: &Journal) -> Result<Self, StackError> {
         let threads = Buffers::create(journal, "threads", (&THREAD_EVENTS, THREAD_BUFFER))?;
         let drives = Buffers::create(journal, "drives", (&DRIVE_EVENTS, DRIVE_BUFFER))?;
-        let layouts = || -> io::Result<(ThreadLayouts, [DriveLayout; 3])> {
-            let [queue, request, bio] =
+        let layouts = || -> io::Result<(ThreadLayouts, [DriveLayout; 4])> {
+            let [queue, issue, request, bio] =
                 DRIVE_EVENTS.map(|event| drive_layout(drives.path(), event));
-            Ok((thread_layouts(threads.path())?, [queue?, request?, bio?]))
+            Ok((thread_layouts(threads.path())?, [queue?, issue?, request?, bio?]))
         };
         let (of_threads, of_drives) =
             layouts().map_err(StackError::io("read formats in", threads.path()))?;
@@ -373,7 +375,7 @@ fn leave(state: u64) -> SwitchOut {
 }
 
 fn decode_drive(
-    of: &[DriveLayout; 3],
+    of: &[DriveLayout; 4],
     whole: &mut HashMap<u32, u32>,
     (at, payload): (u64, &[u8]),
 ) -> Option<Event> {
@@ -387,7 +389,11 @@ fn decode_drive(
         .entry(number)
         .or_insert_with(|| drive(number).and_then(|one| number_of(&one)).unwrap_or(number));
     let io = Io { drive, operation, durable, sector: layout.sector.of(payload), bytes };
-    let what = if index == 0 { EventKind::Submits(io) } else { EventKind::Completes(io) };
+    let what = match index {
+        0 => EventKind::Submits(io),
+        1 => EventKind::Issues(io),
+        _ => EventKind::Completes(io),
+    };
     Some(Event { at, thread: layout.pid.of(payload) as u32, what })
 }
 

@@ -45,6 +45,8 @@ pub struct RecordOptions {
     pub overhead_max: f64,
     /// End when the recording has this many bytes.
     pub bytes_max: usize,
+    /// Record at once: no clients are sought and the cost is not measured.
+    pub at_once: bool,
 }
 
 /// Where a recording is.
@@ -285,11 +287,14 @@ pub fn record(
         recorder.threads.insert(tid, describe_thread(tid, 0));
     }
     recorder.add_all()?;
-    let clients = recorder.clients(&wanted.pids)?;
-    recorder.processes.extend(clients.into_iter().map(|pid| (pid, describe(pid, true))));
-    recorder.describe();
-    recorder.add_all()?;
-    let overhead = recorder.overhead()?;
+    let mut overhead = None;
+    if !wanted.at_once {
+        let clients = recorder.clients(&wanted.pids)?;
+        recorder.processes.extend(clients.into_iter().map(|pid| (pid, describe(pid, true))));
+        recorder.describe();
+        recorder.add_all()?;
+        overhead = recorder.overhead()?;
+    }
     if let Some(Overhead { lost, error }) = overhead
         && lost - error > wanted.overhead_max
     {

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use device::Operation;
 
 use crate::format::Header;
-use crate::timeline::{Activity, Segment, ThreadLine, Timeline, Waiting, WakeSource};
+use crate::segment::{Activity, Segment, ThreadLine, Waiting, WakeSource};
+use crate::timeline::Timeline;
 
 /// A class of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -93,6 +93,8 @@ pub enum EventKind {
     Returns,
     /// The thread submitted a request to a drive.
     Submits(Io),
+    /// The block layer passed a request to the driver; `thread` has no meaning.
+    Issues(Io),
     /// A drive completed a request; `thread` has no meaning.
     Completes(Io),
     /// Events were lost before this one.
@@ -206,6 +208,7 @@ fn parts(what: EventKind) -> (u8, [Option<u64>; 4]) {
         EventKind::Returns => (7, [None; 4]),
         EventKind::Submits(io) => io_parts(48, io),
         EventKind::Completes(io) => io_parts(64, io),
+        EventKind::Issues(io) => io_parts(82, io),
         EventKind::Lost => (80, [None; 4]),
     }
 }
@@ -271,6 +274,7 @@ impl<'a> Decoder<'a> {
             48..58 => EventKind::Submits(self.io(tag - 48)?),
             64..74 => EventKind::Completes(self.io(tag - 64)?),
             80 => EventKind::Lost,
+            82..92 => EventKind::Issues(self.io(tag - 82)?),
             _ => return None,
         };
         Some(Event { at: self.at, thread, what })
@@ -334,6 +338,7 @@ mod tests {
             Just(EventKind::Returns),
             any_io().prop_map(EventKind::Submits),
             any_io().prop_map(EventKind::Completes),
+            any_io().prop_map(EventKind::Issues),
             Just(EventKind::Lost),
         ]
     }

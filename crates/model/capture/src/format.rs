@@ -15,7 +15,7 @@ use units::Nanos;
 use crate::event::{Decoder, Encoder, Event};
 
 const MAGIC: &[u8; 5] = b"CPCAP";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Bytes that a recording may have after decompression.
 pub const SIZE_MAX: u64 = 1 << 30;
 /// Events that a recording may have: 4 GiB of memory while it is analysed.

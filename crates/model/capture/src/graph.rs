@@ -6,9 +6,8 @@
 
 use crate::breakdown::{Class, classes};
 use crate::format::Header;
-use crate::timeline::{
-    Activity, COMPLETION_LAG, Point, Request, Segment, ThreadLine, Timeline, Waiting, WakeSource,
-};
+use crate::segment::{Activity, Point, Request, Segment, ThreadLine, Waiting, WakeSource};
+use crate::timeline::{COMPLETION_LAG, Timeline};
 
 /// Waits of background threads that are longer are for work, not for a time, ns. Page cleaners and others
 /// wake up by the clock but do what the foreground left them; a fixed period would cap the rate.

@@ -30,6 +30,13 @@ impl InFlight {
         self.requests.entry(place).or_default().push_back((index, u64::from(io.bytes) / 512));
     }
 
+    /// The requests that the driver gets as one.
+    pub fn issued(&self, io: Io) -> impl Iterator<Item = usize> + '_ {
+        let end = io.sector.saturating_add(u64::from(io.bytes) / 512);
+        let inside = self.requests.range((io.drive, false, io.sector)..(io.drive, false, end));
+        inside.filter_map(|(_, queue)| queue.back()).map(|(index, _)| *index)
+    }
+
     /// The requests that a completion completes: several that the kernel merged, or one that it split.
     /// `open` tells whether a request is not complete yet.
     pub fn complete(&mut self, io: Io, open: impl Fn(usize) -> bool) -> Vec<usize> {

@@ -9,14 +9,16 @@ mod event;
 mod format;
 mod graph;
 mod in_flight;
+mod path;
 mod predict;
 mod replay;
+mod segment;
 mod timeline;
 
 pub use breakdown::{Breakdown, Class, ClassTime, DriveLoad, Part, Parts, Requests, classes};
 pub use event::{Call, Decoder, Encoder, Event, EventKind, FileKind, Io, SwitchOut, WokenBy};
 pub use format::{Disk, FormatError, Header, Overhead, Process, Recording, SIZE_MAX, Thread};
+pub use path::RequestPath;
 pub use predict::{Gain, Predictor};
-pub use timeline::{
-    Activity, Point, Request, Segment, ThreadLine, Timeline, Waiting, Wake, WakeSource,
-};
+pub use segment::{Activity, Point, Request, Segment, ThreadLine, Waiting, Wake, WakeSource};
+pub use timeline::Timeline;

@@ -54,8 +54,8 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    pub fn new(requests: &[crate::timeline::Request]) -> Self {
-        let time = |one: &crate::timeline::Request| {
+    pub fn new(requests: &[crate::segment::Request]) -> Self {
+        let time = |one: &crate::segment::Request| {
             one.completed.map_or(0, |at| at.saturating_sub(one.submitted))
         };
         Self { times: requests.iter().map(time).collect(), events: EventQueue::default() }

@@ -9,132 +9,8 @@ use device::Operation;
 use crate::event::{Call, Event, EventKind, FileKind, Io, SwitchOut, WokenBy};
 use crate::format::Header;
 use crate::in_flight::{InFlight, drives_of_processes};
-
-/// What a thread waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Waiting {
-    /// A read from a drive, or a page fault that caused one.
-    Read,
-    /// A write to a drive.
-    Write,
-    /// Durability of data files.
-    Flush,
-    /// Durability of the log.
-    LogFlush,
-    /// Completion of asynchronous I/O.
-    AsyncIo,
-    /// Another thread: a lock, a condition, work.
-    Lock,
-    /// A message.
-    Message,
-    /// Time to pass.
-    Timer,
-    /// Something inside the kernel: a lock of the file system, memory.
-    Kernel,
-    /// A system call that is not recorded, or one that began before the recording.
-    Other,
-}
-
-impl Waiting {
-    /// Whether the completion of a request may end it.
-    #[must_use]
-    pub const fn may_be_for_a_drive(self) -> bool {
-        use Waiting::{AsyncIo, Flush, Kernel, LogFlush, Read, Write};
-        matches!(self, Read | Write | Flush | LogFlush | AsyncIo | Kernel)
-    }
-}
-
-/// What a thread does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Activity {
-    /// Runs its own code.
-    Cpu,
-    /// Runs in a system call that reads, writes or flushes files.
-    CpuInStorageCall,
-    /// Runs in another recorded system call: messages, locks.
-    CpuInCall,
-    /// Ready, while another recorded thread has the CPU. That it leaves it is an entry of
-    /// [`Timeline::wakes`], unless it was this thread's waker, whose entry is that of the wait.
-    RunQueue(Option<usize>),
-    /// Ready, while a thread that is not recorded has the CPU.
-    Neighbour,
-    /// Ready, until an idle CPU takes it.
-    WakeUp,
-    /// Waits; ended by an entry of [`Timeline::wakes`], or by an interrupt or an unrecorded thread.
-    Waits(Waiting, WakeSource),
-}
-
-/// What ended a wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WakeSource {
-    /// A recorded thread; index into [`Timeline::wakes`].
-    By(usize),
-    /// An interrupt, or a thread that was not recorded.
-    Outside,
-}
-
-/// A stretch of a thread's time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Segment {
-    /// Start, ns.
-    pub from: u64,
-    /// End, ns.
-    pub to: u64,
-    /// What it did.
-    pub doing: Activity,
-}
-
-/// A recorded thread woke another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wake {
-    /// When.
-    pub at: u64,
-    /// Waker.
-    pub by: u32,
-}
-
-/// A request to a drive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request {
-    /// Its fields.
-    pub io: Io,
-    /// Submitting thread, recorded or not.
-    pub thread: u32,
-    /// When it was submitted.
-    pub submitted: u64,
-    /// When it completed; `None` after the end of the recording.
-    pub completed: Option<u64>,
-}
-
-/// Something that a thread does at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Point {
-    /// Wakes another; index into [`Timeline::wakes`].
-    Wakes(usize),
-    /// Submits a request; index into [`Timeline::requests`].
-    Submits(usize),
-    /// Sends a message.
-    Sends,
-    /// Returns from a call that waits until its requests are complete.
-    Synchronous,
-}
-
-/// A thread.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ThreadLine {
-    /// Its time.
-    pub segments: Vec<Segment>,
-    /// What it did, in order of time.
-    pub points: Vec<(u64, Point)>,
-    /// Events that recording it caused.
-    pub events: u64,
-    /// Messages sent.
-    pub sends: u64,
-    /// CPU time in storage calls that submitted requests, ns.
-    pub io_cpu: u64,
-    /// The requests of those calls.
-    pub io_requests: u64,
-}
+use crate::path::{Paths, RequestPath};
+use crate::segment::{Activity, Point, Request, Segment, ThreadLine, Waiting, Wake, WakeSource};
 
 /// A recording by thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -145,6 +21,8 @@ pub struct Timeline {
     pub wakes: Vec<Wake>,
     /// Requests to drives.
     pub requests: Vec<Request>,
+    /// Their paths through the kernel: of reads, writes and flushes.
+    pub paths: [RequestPath; 3],
 }
 
 /// A wait that an interrupt ended within this time of a completion was for that request, ns.
@@ -258,6 +136,7 @@ struct Builder<'a> {
     /// Drives that the processes use, themselves or through threads of the kernel; others have other users.
     used: HashSet<u32>,
     in_flight: InFlight,
+    paths: Paths,
 }
 
 impl Timeline {
@@ -287,6 +166,7 @@ impl Timeline {
             requests: Vec::new(),
             used: drives_of_processes(header, events),
             in_flight: InFlight::default(),
+            paths: Paths::default(),
         };
         events.iter().filter(|one| one.at <= header.last()).for_each(|event| builder.add(event));
         builder.finish()
@@ -298,13 +178,16 @@ impl Builder<'_> {
         let at = event.at.max(self.header.start);
         match event.what {
             // The drives' events are enabled first, one after the other: completions may be missing.
-            EventKind::Submits(_) | EventKind::Completes(_) if event.at < self.header.start => {
-                return;
-            }
-            EventKind::Submits(io) | EventKind::Completes(io) if !self.used.contains(&io.drive) => {
+            EventKind::Submits(io) | EventKind::Issues(io) | EventKind::Completes(io)
+                if event.at < self.header.start || !self.used.contains(&io.drive) =>
+            {
                 return;
             }
             EventKind::Submits(io) => return self.submit(at, event.thread, io),
+            EventKind::Issues(io) => {
+                self.in_flight.issued(io).for_each(|index| self.paths.issue(at, index));
+                return;
+            }
             EventKind::Completes(io) => return self.complete(at, io),
             EventKind::Woken { waker, by } => return self.wake(at, event.thread, (waker, by)),
             EventKind::Lost => return self.lose(at),
@@ -319,6 +202,13 @@ impl Builder<'_> {
         }
         let Some(thread) = self.threads.get_mut(&event.thread) else { return };
         thread.line.events += 1;
+        match event.what {
+            EventKind::Enters { call, .. } if call != Call::None => {
+                self.paths.enter(at, event.thread, call);
+            }
+            EventKind::Returns => self.paths.leave(at, event.thread),
+            _ => {}
+        }
         match event.what {
             EventKind::Leaves(leave) => {
                 if thread.state == State::Unknown {
@@ -368,6 +258,7 @@ impl Builder<'_> {
 
     /// Events were lost: nothing is known about any thread until its next one.
     fn lose(&mut self, at: u64) {
+        self.paths.lose();
         for thread in self.threads.values_mut().filter(|one| one.state != State::Ended) {
             thread.leave(at, WakeSource::Outside);
             (thread.state, thread.call) = (State::Unknown, Call::None);
@@ -401,6 +292,7 @@ impl Builder<'_> {
 
     /// A thread has a CPU after another thread, or after none.
     fn run(&mut self, at: u64, tid: u32, after: u32) {
+        self.paths.run(at, tid);
         let after_recorded = self.threads.contains_key(&after);
         let behind_waker = self.signal(at, tid, after);
         let Some(thread) = self.threads.get_mut(&tid) else { return };
@@ -449,6 +341,7 @@ impl Builder<'_> {
         let index = self.requests.len();
         self.requests.push(Request { io, thread: tid, submitted: at, completed: None });
         self.in_flight.add(index, io);
+        self.paths.submit(at, tid, (index, io.operation));
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.line.events += 1;
             thread.pending.push(index);
@@ -462,6 +355,8 @@ impl Builder<'_> {
         for index in self.in_flight.complete(io, open) {
             self.requests[index].completed = Some(at);
             if let Some(thread) = self.threads.get_mut(&self.requests[index].thread) {
+                let waits = matches!(thread.state, State::Waiting { .. });
+                self.paths.complete(at, index, waits);
                 thread.completion = at;
             }
         }
@@ -479,6 +374,11 @@ impl Builder<'_> {
             thread.line.points.sort_by_key(|(at, _)| *at);
             (tid, thread.line)
         });
-        Timeline { threads: threads.collect(), wakes: self.wakes, requests: self.requests }
+        Timeline {
+            threads: threads.collect(),
+            wakes: self.wakes,
+            requests: self.requests,
+            paths: self.paths.sums,
+        }
     }
 }

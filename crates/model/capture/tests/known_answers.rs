@@ -357,3 +357,51 @@ fn centuries_of_cpu_time_are_replayed_at_once() {
     let timeline = seen(&header, &script).0;
     let _ = Predictor::new(&header, &timeline, None).on_ideal_drive();
 }
+
+/// The split below the system call is shown as a waterfall: a phase that swallows another one blames the
+/// wrong layer.
+#[test]
+fn the_path_of_a_request_has_the_parts_that_it_was_made_of() {
+    let mut script = Script::default();
+    let io =
+        |sector| Io { drive: 1, operation: Operation::Read, durable: false, sector, bytes: 4096 };
+    for sector in [8, 16, 24] {
+        let io = io(sector);
+        script.enter(SERVER, Call::Read, FileKind::Data);
+        script.wait(3_000);
+        script.add(SERVER, EventKind::Submits(io));
+        script.wait(2_000);
+        script.add(SERVER, EventKind::Issues(io));
+        script.add(SERVER, EventKind::Leaves(SwitchOut::Blocks));
+        script.wait(70_000);
+        script.add(0, EventKind::Completes(io));
+        script.add(SERVER, EventKind::Woken { waker: 0, by: WokenBy::Interrupt });
+        script.wait(5_000);
+        script.add(SERVER, EventKind::Runs { after: 0 });
+        script.wait(1_000);
+        script.add(SERVER, EventKind::Returns);
+        script.wait(500);
+    }
+    // Two asynchronous requests, reaped when the thread looks.
+    script.enter(SERVER, Call::AsyncIo, FileKind::Data);
+    for sector in [100, 200] {
+        script.wait(4_000);
+        script.add(SERVER, EventKind::Submits(io(sector)));
+        script.add(SERVER, EventKind::Issues(io(sector)));
+    }
+    script.add(SERVER, EventKind::Returns);
+    script.wait(50_000);
+    script.add(0, EventKind::Completes(io(100)));
+    script.add(0, EventKind::Completes(io(200)));
+    script.wait(6_000);
+    script.enter(SERVER, Call::AsyncIo, FileKind::Data);
+    script.add(SERVER, EventKind::Returns);
+    let header = header(script.at, &[(SERVER, SERVER)]);
+    let [reads, writes, flushes] = Timeline::new(&header, &script.events).paths;
+    assert_eq!((reads.count, writes.count, flushes.count), (5, 0, 0));
+    assert_eq!(reads.submission, 3 * 3_000 + 2 * 4_000);
+    assert_eq!(reads.queue, 3 * 2_000);
+    assert_eq!(reads.drive, 3 * 70_000 + 54_000 + 50_000);
+    assert_eq!(reads.wake, 3 * 5_000);
+    assert_eq!(reads.completion, 3 * 1_000 + 2 * 6_000);
+}

@@ -80,6 +80,10 @@ pub struct BlockJob {
     /// Verification below.
     #[serde(default)]
     pub verify: bool,
+    /// On real devices with root: run for another second while the kernel's tracing reports when each request
+    /// reaches the block layer, the driver and the drive; the report then splits an operation's time there.
+    #[serde(default)]
+    pub trace: bool,
     /// Completions that the io_uring driver waits for at once, 1 to 4096. A larger batch costs less CPU and,
     /// on a device slower than the CPU, overstates latency.
     #[serde(default = "number::<1>")]

@@ -461,6 +461,9 @@ fn check_verify(
     if !block.verify {
         return Ok(());
     }
+    if block.trace {
+        return Err(refuse("`trace` repeats the job without verification").on(text, "trace"));
+    }
     let aligned = block.alignment.is_none_or(|a| block.block_size == a);
     let reason = if !block.size_mix.is_empty() || !aligned {
         "`verify` needs one block size, and no alignment but that"

@@ -85,6 +85,37 @@ fn a_capture_names_the_waits_and_leaves_nothing() {
     scratch.fails("capture show cut.cpcap", 7, &["cut.cpcap", "crosspoint capture"]);
 }
 
+/// The breakdown of a block trial would end at the system call.
+#[test]
+fn a_traced_trial_splits_a_request_below_the_system_call() {
+    if !is_root() {
+        return skip("tracing a trial", "root");
+    }
+    let scratch = DiskScratch(Scratch::new());
+    let study = "schema = 2\nname = \"path\"\n[[stack]]\nname = \"disk\"\ndevice = \"file\"\nsize = \"64MiB\"\n\
+                 submission = \"psync\"\n[[experiment]]\nname = \"reads\"\nwarm_up = \"200ms\"\n\
+                 duration = \"1s\"\n[experiment.job]\nengine = \"block\"\ntrace = true\n";
+    std::fs::write(scratch.path().join("path.toml"), study).expect("written");
+    expect(&scratch.run("run path.toml --out run"), 0);
+    let figures = scratch.json("figures run --json");
+    let figures = figures["figures"].as_array().expect("figures");
+    let shares: Vec<(&str, f64)> = figures
+        .iter()
+        .filter_map(|one| Some((one["metric"].as_str()?, one["value"].as_f64()?)))
+        .filter_map(|(metric, value)| Some((metric.strip_prefix("time_share_")?, value)))
+        .collect();
+    let of =
+        |name: &str| shares.iter().find(|(metric, _)| *metric == name).map(|(_, value)| *value);
+    let sum: f64 = shares.iter().map(|(_, value)| value).sum();
+    assert!((sum - 100.0).abs() < 0.1, "{shares:?}");
+    // A thread that runs everything while it waits for the drive has no wake-up, but each has the others.
+    for part in ["submission", "drive", "completion"] {
+        assert!(of(part).is_some_and(|share| share > 0.0), "{part}: {shares:?}");
+    }
+    assert!(of("rest").unwrap_or_default() < 1.0, "{shares:?}");
+    expect(&scratch.run("clean"), 0);
+}
+
 /// A killed recorder must not leave the kernel tracing.
 #[test]
 fn a_killed_capture_leaves_no_trace_instance() {
