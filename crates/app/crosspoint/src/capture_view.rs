@@ -12,6 +12,9 @@ use crate::words::plain;
 /// Shares below this are left out of tables for people.
 const SHOWN: f64 = 0.005;
 
+/// Standard error of the cost of recording above which it says nothing.
+const COST_ERROR_MAX: f64 = 0.15;
+
 const fn name(class: Class) -> &'static str {
     match class {
         Class::Foreground => "foreground",
@@ -128,6 +131,10 @@ fn facts(header: &Header) -> String {
         some => format!(", clients {some}"),
     };
     let cost = header.overhead.map_or_else(String::new, |cost| {
+        if cost.error > COST_ERROR_MAX {
+            return "; the rate of context switches varies too much to tell what recording costs"
+                .to_owned();
+        }
         format!(
             "; recording costs {:.0} % of the context switches (\u{b1}{:.0})",
             cost.lost * 100.0,
@@ -201,6 +208,12 @@ fn free_drive(predictor: &Predictor) -> String {
 fn refusal(predictor: &Predictor) -> String {
     if predictor.is_idle() {
         return "no prediction: no thread of the database was busy".to_owned();
+    }
+    if predictor.unattributed() > 0.1 {
+        return format!(
+            "no prediction: {:.0} % of the foreground's time is not classed, because events were lost",
+            predictor.unattributed() * 100.0
+        );
     }
     format!(
         "no prediction: the replay on the recorded drive differs from the recording by {:+.0} % \

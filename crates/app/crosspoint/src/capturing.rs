@@ -8,7 +8,7 @@ use std::time::Duration;
 use capture::{Breakdown, Header, Predictor, Recording, Timeline};
 use runner::RunnerError;
 use tracer::{Progress, RecordOptions, TracerError};
-use units::Seed;
+use units::{Nanos, Seed};
 
 use crate::cli::{CaptureAction, CaptureArguments};
 use crate::exit::{self, ExitCode};
@@ -18,6 +18,8 @@ use crate::running::Running;
 use crate::show::Failure;
 use crate::{capture_study, capture_view};
 
+/// Shortest recording.
+const LENGTH_MIN: Nanos = Nanos(200_000_000);
 /// Uncompressed recordings up to this size are shown when they end.
 const SHOWN_AT_ONCE: usize = 64 << 20;
 
@@ -30,7 +32,17 @@ pub fn run(arguments: &CaptureArguments) -> Result<ExitCode, Failure> {
         }
         Some(CaptureAction::Study { recording, on, output, force }) => {
             let (header, timeline) = timeline(recording, &read(recording)?)?;
+            for model in on {
+                runner::profile(model.strip_prefix("model:").unwrap_or(model))?;
+            }
             let text = capture_study::text(&header, &Breakdown::new(&header, &timeline), on);
+            let text = text.ok_or_else(|| {
+                let reason = "nothing was read from or written to a drive".to_owned();
+                Failure::Capture(
+                    reason,
+                    "record a longer or a busier time: crosspoint capture --for 60s",
+                )
+            })?;
             study::parse(&text, engines::list()).map_err(RunnerError::from)?;
             let output = output.as_deref().unwrap_or(Path::new("-"));
             Output::named(output, *force).with_inputs(&[recording]).write(text.as_bytes())?;
@@ -115,16 +127,20 @@ fn processes(arguments: &CaptureArguments) -> Result<Vec<u32>, Failure> {
     pids.dedup();
     if pids.is_empty() {
         let next = "name a running process: --pid $(pidof mariadbd), or --service mariadb";
-        let reason = match sought.as_str() {
-            "" => "no process is named".to_owned(),
-            sought => format!("no process of {sought} is running"),
-        };
-        return Err(Failure::Capture(reason, next));
+        return Err(Failure::Capture(format!("no process of {sought} is running"), next));
     }
     Ok(pids)
 }
 
 fn record(arguments: &CaptureArguments) -> Result<ExitCode, Failure> {
+    if arguments.pid.is_empty() && arguments.service.is_none() && arguments.device.is_none() {
+        say!("error: no process is named\n  help: --pid $(pidof mariadbd), or --service mariadb");
+        return Ok(exit::USAGE);
+    }
+    if arguments.time < LENGTH_MIN {
+        say!("error: --for {}: at least {LENGTH_MIN}\n  help: --for 60s", arguments.time);
+        return Ok(exit::USAGE);
+    }
     let pids = processes(arguments)?;
     let named = arguments.output.clone();
     let path = named.unwrap_or_else(|| runner::with_time("capture").with_extension("cpcap"));
@@ -139,20 +155,38 @@ fn record(arguments: &CaptureArguments) -> Result<ExitCode, Failure> {
     };
     let running = Running::start_uncalibrated()?;
     let _guard = crate::guard::start()?;
-    let mut counted = Counted::new("percent recorded");
-    let mut tell = |progress| {
-        if let Progress::Recording(share) = progress {
-            counted.tell((share.min(1.0) * 100.0) as usize, 100);
-        }
+    // Preparing takes some seconds, which tell nothing about the time left.
+    let mut counted = None;
+    let mut tell = |progress| match progress {
+        Progress::Preparing => say!("finding clients, then measuring what recording costs"),
+        Progress::Recording(share) => counted
+            .get_or_insert_with(|| Counted::new("percent recorded"))
+            .tell((share.min(1.0) * 100.0) as usize, 100),
     };
     let recorded = tracer::record(&wanted, running.parts(), &mut tell);
     drop(counted);
     running.undo();
+    if matches!(recorded, Err(TracerError::Interrupted)) {
+        say!("interrupted before recording began; nothing was written");
+        return Ok(exit::INTERRUPTED);
+    }
     let recording = recorded.map_err(|error| failure(&error))?;
     let bytes =
         recording.to_bytes().map_err(|error| Failure::Output(path.display().to_string(), error))?;
-    output.write(&bytes)?;
-    if recording.size() <= SHOWN_AT_ONCE {
+    output.write(&bytes).or_else(|error| {
+        // A minute of a production database cannot be repeated.
+        let place = std::env::temp_dir().join(runner::with_time("capture").with_extension("cpcap"));
+        Output::named(&place, false).write(&bytes).map_err(|_| error)?;
+        say!(
+            "warning: {} cannot be written; the recording is in {}",
+            path.display(),
+            place.display()
+        );
+        Ok::<(), Failure>(())
+    })?;
+    if path == Path::new("-") {
+        // Standard output is the recording.
+    } else if recording.size() <= SHOWN_AT_ONCE {
         show(&path, &recording, false)?;
     } else {
         // Analysis takes twenty times the memory; it can be done on another machine.

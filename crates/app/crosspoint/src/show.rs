@@ -59,6 +59,7 @@ impl Failure {
             }
             Self::Recording(path, error) => {
                 let path = bounded(path);
+                let error = bounded(&error.to_string());
                 say!(
                     "error: {path}: {error}\n  help: record it again: crosspoint capture --pid PID"
                 );

@@ -19,9 +19,9 @@ macro_rules! studies {
 
 const STUDIES: &[(&str, &str)] = studies! {
     "quickstart" "device-table" "iops-latency" "mixed-sweep" "act-ratings" "database-io" "noise"
-    "device-fit" "icpads-3dxpoint" "latency-breakdown" "anandtech-optane" "circuitblvd-nvmeof" "rocksdb-overwrite"
+    "device-fit" "icpads-3dxpoint" "anandtech-optane" "circuitblvd-nvmeof" "rocksdb-overwrite"
     "live-mariadb" "live-rocksdb" "live-databases" "live-icpads-mysql" "live-nvmeof" "live-symas"
-    "icpads-mysql" "intel-cas-mysql" "symas-optane" "nvmeof-block"
+    "icpads-mysql" "intel-cas-mysql" "symas-optane" "nvmeof-block" "latency-breakdown"
 };
 
 /// The text of a study and its name in messages.

@@ -16,7 +16,7 @@ use observe::BlockDevice;
 use stack::{Journal, StackError, TraceInstance};
 
 use crate::calls::{self, Recorded};
-use crate::pages::{Field, Layout, visit};
+use crate::pages::{Field, Layout, lost_before, visit};
 use crate::processes::Descriptors;
 
 const THREAD_EVENTS: [&str; 4] =
@@ -45,11 +45,8 @@ const STATE_PREEMPTED: u64 = 0x100;
 struct Buffers {
     pipes: Vec<File>,
     streams: Vec<Encoder>,
-    /// Events that did not fit, by CPU, as far as known; and since [`Self::forget`].
+    /// Events that did not fit, by CPU, before [`Self::forget`].
     dropped: Vec<u64>,
-    lost: u64,
-    /// Bytes of the buffer of one CPU.
-    buffer: usize,
     events: &'static [&'static str],
     // Dropped last: an instance whose pipes are open cannot be removed.
     instance: TraceInstance,
@@ -66,7 +63,8 @@ impl Buffers {
         let set = |name: &str, value: &str| put(&path.join(name), value);
         set("tracing_on", "0")?;
         set("trace_clock", "mono")?;
-        set("options/overwrite", "0")?;
+        // The page after a gap is marked as such only if new events replace old ones.
+        set("options/overwrite", "1")?;
         set("buffer_size_kb", &buffer.to_string())?;
         let mut pipes = Vec::new();
         for cpu in 0.. {
@@ -78,8 +76,8 @@ impl Buffers {
             pipes.push(opened.map_err(StackError::io("open", &pipe))?);
         }
         let streams = pipes.iter().map(|_| Encoder::default()).collect();
-        let (dropped, buffer) = (vec![0; pipes.len()], buffer as usize * 1024);
-        Ok(Self { pipes, streams, dropped, lost: 0, buffer, events, instance })
+        let dropped = vec![0; pipes.len()];
+        Ok(Self { pipes, streams, dropped, events, instance })
     }
 
     fn path(&self) -> &Path {
@@ -101,7 +99,6 @@ impl Buffers {
         mut decode: impl FnMut(u64, &[u8], &mut Encoder),
     ) -> io::Result<()> {
         for cpu in 0..self.pipes.len() {
-            let mut total = 0;
             loop {
                 let read = match self.pipes[cpu].read(page) {
                     Ok(0) => break,
@@ -109,19 +106,15 @@ impl Buffers {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                     read => read?,
                 };
-                total += read;
+                if let Some(until) = lost_before(&page[..read]) {
+                    // From the last event before the gap.
+                    for (at, what) in [(0, EventKind::Lost), (until, EventKind::Recovered)] {
+                        self.streams[cpu].push(&Event { at, thread: 0, what });
+                    }
+                }
                 visit(&page[..read], |at, payload| {
                     decode(at, payload, &mut self.streams[cpu]);
                 });
-            }
-            // A full buffer drops what comes next.
-            if total >= self.buffer / 2 {
-                let dropped = self.dropped_on(cpu);
-                if dropped > self.dropped[cpu] {
-                    self.lost += dropped - self.dropped[cpu];
-                    self.dropped[cpu] = dropped;
-                    self.streams[cpu].push(&Event { at: 0, thread: 0, what: EventKind::Lost });
-                }
             }
         }
         Ok(())
@@ -131,13 +124,19 @@ impl Buffers {
     fn dropped_on(&self, cpu: usize) -> u64 {
         let path = self.path().join(format!("per_cpu/cpu{cpu}/stats"));
         let stats = fs::read_to_string(path).unwrap_or_default();
-        let dropped = stats.lines().find_map(|line| line.strip_prefix("dropped events: "));
+        let dropped = stats.lines().find_map(|line| line.strip_prefix("overrun: "));
         dropped.and_then(|text| text.trim().parse().ok()).unwrap_or_default()
+    }
+
+    /// Events that did not fit since [`Self::forget`].
+    fn lost(&self) -> u64 {
+        (0..self.pipes.len())
+            .map(|cpu| self.dropped_on(cpu).saturating_sub(self.dropped[cpu]))
+            .sum()
     }
 
     /// Forgets what was read so far.
     fn forget(&mut self) {
-        self.lost = 0;
         for cpu in 0..self.pipes.len() {
             self.streams[cpu] = Encoder::default();
             self.dropped[cpu] = self.dropped_on(cpu);
@@ -214,16 +213,17 @@ impl Kernel {
         Ok(Self { threads, drives, of_threads, of_drives, known, whole, other_requests: 0, page })
     }
 
-    /// Adds threads to the recorded ones; their later threads follow by themselves.
-    pub fn add(&self, tids: &[u32]) -> Result<(), StackError> {
+    /// Chooses the threads to record; what they start later follows by itself.
+    pub fn choose(&self, tids: &[u32]) -> Result<(), StackError> {
         let path = self.threads.path().join("set_event_pid");
         let text: String = tids.iter().map(|tid| format!("{tid} ")).collect();
         // One write: each waits until all CPUs have passed a quiescent state.
-        let added = OpenOptions::new()
-            .append(true)
+        let chosen = OpenOptions::new()
+            .write(true)
+            .truncate(true)
             .open(&path)
             .and_then(|mut file| file.write_all(text.as_bytes()));
-        added.map_err(StackError::io("write", path))
+        chosen.map_err(StackError::io("write", path))
     }
 
     /// The system call that a thread is in, as `/proc` shows it.
@@ -244,8 +244,8 @@ impl Kernel {
         order.into_iter().try_for_each(|one| one.switch(on))
     }
 
-    /// Moves what the kernel has into the streams; returns their size in bytes.
-    pub fn drain(&mut self, descriptors: &mut Descriptors) -> io::Result<usize> {
+    /// Moves what the kernel has into the streams; returns their size in bytes and number of events.
+    pub fn drain(&mut self, descriptors: &mut Descriptors) -> io::Result<(usize, usize)> {
         let (of, known) = (&self.of_threads, &self.known);
         self.threads.drain(&mut self.page, |at, payload, stream| {
             of.decode((at, payload), (known, descriptors), stream);
@@ -263,7 +263,8 @@ impl Kernel {
                 None => {}
             }
         })?;
-        Ok(self.all_streams().map(|one| one.bytes().len()).sum())
+        let sizes = self.all_streams().map(|one| (one.bytes().len(), one.events()));
+        Ok(sizes.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1)))
     }
 
     fn all_streams(&self) -> impl Iterator<Item = &Encoder> {
@@ -271,8 +272,8 @@ impl Kernel {
     }
 
     /// The events so far, by stream.
-    pub fn events(&self) -> impl Iterator<Item = Event> {
-        self.all_streams().flat_map(|one| Decoder::new(one.bytes())).flatten()
+    pub fn streams(&self) -> impl Iterator<Item = impl Iterator<Item = Event>> {
+        self.all_streams().map(|one| Decoder::new(one.bytes()).flatten())
     }
 
     /// Forgets what was recorded so far.
@@ -285,7 +286,7 @@ impl Kernel {
     /// The streams, and the number of events that were lost.
     pub fn finish(self) -> (Vec<Encoder>, u64) {
         let all = [self.threads, self.drives];
-        let lost = all.iter().map(|one| one.lost).sum();
+        let lost = all.iter().map(Buffers::lost).sum();
         (all.into_iter().flat_map(|one| one.streams).collect(), lost)
     }
 }

@@ -8,13 +8,22 @@ use std::path::Path;
 
 /// Time stamp and length at the start of a page.
 const HEADER: usize = 16;
-/// Set in the length if events before this page were lost, or their number is stored in it.
-const MISSED: u64 = 3 << 30;
+/// Set in the length if events before this page were lost.
+const MISSED: u64 = 1 << 31;
+/// Set if their number is stored in the page.
+const MISSED_STORED: u64 = 1 << 30;
+
+/// Time of the first event if events before this page were lost.
+pub fn lost_before(page: &[u8]) -> Option<u64> {
+    word(page, 8, 8).filter(|length| length & MISSED != 0)?;
+    word(page, 0, 8)
+}
 
 /// Calls `visit` with time and payload of each event.
 pub fn visit(page: &[u8], mut visit: impl FnMut(u64, &[u8])) {
     let Some((mut at, length)) = word(page, 0, 8).zip(word(page, 8, 8)) else { return };
-    let end = (HEADER + (length & !MISSED) as usize).min(page.len());
+    let length = (length & !(MISSED | MISSED_STORED)) as usize;
+    let end = (HEADER + length).min(page.len());
     let mut position = HEADER;
     while let Some(head) = word(&page[..end], position, 4) {
         position += 4;
@@ -154,6 +163,18 @@ mod tests {
         let late = 1005 + 7 + (1 << 27) + 3;
         let of = |byte: u8| vec![byte, 0, 0, 0];
         assert_eq!(seen, [(1005, of(0xaa)), (late, of(0xbb)), (late + 2, of(0xcc))]);
+    }
+
+    /// A gap that is not noticed counts as whatever the thread did before it.
+    #[test]
+    fn a_page_tells_that_events_before_it_were_lost() {
+        assert_eq!(lost_before(&page(0, &[])), None);
+        assert_eq!(lost_before(&page(MISSED, &[])), Some(1000));
+        let stored = page(MISSED | MISSED_STORED, &[5 << 5 | 1, 0xaa]);
+        assert_eq!(lost_before(&stored), Some(1000));
+        let mut seen = 0;
+        visit(&stored, |_, _| seen += 1);
+        assert_eq!(seen, 1);
     }
 
     #[test]

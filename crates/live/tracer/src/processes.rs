@@ -35,6 +35,29 @@ pub fn process_of(tid: u32) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
+/// Child processes of all threads of a process; none if the kernel does not list them.
+pub fn children(pid: u32) -> Vec<u32> {
+    let of = |tid: u32| fs::read_to_string(format!("/proc/{pid}/task/{tid}/children"));
+    let lists = threads(pid).into_iter().filter_map(|tid| of(tid).ok());
+    lists
+        .flat_map(|list| {
+            list.split(' ').filter_map(|id| id.trim().parse().ok()).collect::<Vec<u32>>()
+        })
+        .collect()
+}
+
+/// When a process began, in ticks since the host did; `None` if it has ended.
+pub fn started(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name before may contain anything.
+    let mut fields = text.rsplit_once(") ")?.1.split(' ');
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
 /// Whether it is a process of user space.
 pub fn is_program(pid: u32) -> bool {
     fs::metadata(format!("/proc/{pid}/exe")).is_ok()

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use capture::{
-    Encoder, Event, EventKind, Header, Overhead, Process, Recording, SwitchOut, Thread, WokenBy,
+    Call, EVENTS_MAX, Encoder, Event, EventKind, FileKind, Header, Overhead, Process, Recording,
+    SwitchOut, Thread, WokenBy,
 };
 use observe::{HostCpu, monotonic};
 use stack::{Journal, StackError};
@@ -16,8 +17,8 @@ use units::Nanos;
 
 use crate::kernel::{Kernel, describe_drive};
 use crate::processes::{
-    Descriptors, activity, describe, describe_thread, file_system_threads, is_program, process_of,
-    threads,
+    Descriptors, activity, children, describe, describe_thread, file_system_threads, is_program,
+    process_of, started, threads,
 };
 
 /// Time between two reads of the kernel's buffers.
@@ -31,6 +32,8 @@ const PAIRS: usize = 8;
 const INTERVAL: Duration = Duration::from_millis(300);
 /// A process that ends at least this share of the waits is a client.
 const CLIENT_SHARE: f64 = 0.01;
+/// Most processes of a recording.
+const PROCESSES_MAX: usize = 4096;
 /// Context switches per interval below which their rate says nothing.
 const SWITCHES_MIN: u64 = 100;
 
@@ -96,6 +99,8 @@ struct Before {
 
 struct Recorder<'a> {
     kernel: Kernel,
+    /// The processes to record, with their start times: numbers are used again.
+    wanted: Vec<(u32, u64)>,
     /// Processes and threads, described while they exist.
     processes: BTreeMap<u32, Process>,
     threads: BTreeMap<u32, Thread>,
@@ -114,20 +119,32 @@ impl Recorder<'_> {
             if self.seen.elapsed() > SEEN_AGAIN {
                 self.describe();
             }
-            let bytes = self.kernel.drain(&mut self.descriptors)?;
+            let (bytes, events) = self.kernel.drain(&mut self.descriptors)?;
             let passed = began.elapsed();
             tell(Progress::Recording(passed.as_secs_f64() / wanted.time.as_secs_f64()));
-            let over = passed >= wanted.time || bytes >= wanted.bytes_max;
-            let gone = wanted.pids.iter().all(|pid| threads(*pid).is_empty());
+            let full = bytes >= wanted.bytes_max || events >= EVENTS_MAX * 9 / 10;
+            let over = passed >= wanted.time || full;
+            let gone = self.wanted.iter().all(|(pid, began)| started(*pid) != Some(*began));
             if over || gone || self.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
         }
     }
 
-    /// Describes threads that began since the last call.
+    /// Describes threads and child processes that began since the last call.
     fn describe(&mut self) {
         self.seen = Instant::now();
+        let database = self.processes.values().filter(|one| !one.client).map(|one| one.pid);
+        let mut parents: Vec<u32> = database.collect();
+        while let Some(parent) = parents.pop() {
+            for child in children(parent) {
+                let new = !self.processes.contains_key(&child) && child != std::process::id();
+                if new && self.processes.len() < PROCESSES_MAX {
+                    self.processes.insert(child, describe(child, false));
+                    parents.push(child);
+                }
+            }
+        }
         for pid in self.processes.keys() {
             for tid in threads(*pid) {
                 self.threads.entry(tid).or_insert_with(|| describe_thread(tid, *pid));
@@ -136,9 +153,10 @@ impl Recorder<'_> {
         self.descriptors.own(self.threads.keys().copied());
     }
 
-    /// Records all described threads from now on.
-    fn add_all(&self) -> Result<(), StackError> {
-        self.kernel.add(&self.threads.keys().copied().collect::<Vec<_>>())
+    /// Records all described threads from now on, and `others`.
+    fn choose(&self, others: &[u32]) -> Result<(), StackError> {
+        let tids = self.threads.keys().chain(others).copied();
+        self.kernel.choose(&tids.collect::<Vec<_>>())
     }
 
     /// Threads of the recorded processes.
@@ -149,7 +167,7 @@ impl Recorder<'_> {
     /// Facts about the recording that ends at `end`.
     fn header(&self, before: &Before, end: u64) -> Header {
         let (mut tids, mut disks) = (BTreeSet::new(), BTreeSet::new());
-        for event in self.kernel.events() {
+        for event in self.kernel.streams().flatten() {
             match event.what {
                 EventKind::Submits(io) => {
                     disks.insert(io.drive);
@@ -193,36 +211,64 @@ impl Recorder<'_> {
         stream
     }
 
-    /// Processes outside of `pids` whose threads end waits of theirs.
-    fn clients(&mut self, pids: &[u32]) -> Result<Vec<u32>, TracerError> {
+    /// Programs that send messages to the database: of those that end waits of it, the ones that do so while
+    /// they write to a socket and it waits for a message. Completions of requests also end waits, in whatever
+    /// program runs.
+    fn clients(&mut self) -> Result<Vec<u32>, TracerError> {
+        let wakers = self.wakers(|_, _| true)?;
+        let threads: Vec<u32> = wakers.iter().flat_map(|pid| threads(*pid)).collect();
+        self.choose(&threads)?;
+        let sends = |waker, woken| {
+            let receives = matches!(
+                woken,
+                Some((Call::Poll, _) | (Call::Read, FileKind::Socket | FileKind::Other))
+            );
+            receives && waker == Some((Call::Write, FileKind::Socket))
+        };
+        let clients = self.wakers(sends)?;
+        self.choose(&[])?;
+        Ok(clients)
+    }
+
+    /// Programs that end a share of the database's waits; only of those that `counts` accepts, by the calls
+    /// of both threads.
+    fn wakers(
+        &mut self,
+        counts: impl Fn(Option<(Call, FileKind)>, Option<(Call, FileKind)>) -> bool,
+    ) -> Result<Vec<u32>, TracerError> {
         self.kernel.switch(true)?;
         std::thread::sleep(PROBE);
         self.kernel.switch(false)?;
         self.kernel.drain(&mut self.descriptors)?;
+        let own: BTreeSet<u32> = self.own().into_iter().collect();
+        let mut events: Vec<Event> = self.kernel.streams().flatten().collect();
+        events.sort_by_key(|event| event.at);
         let (mut all, mut by) = (0u32, BTreeMap::<u32, u32>::new());
-        let of: BTreeSet<u32> = pids.iter().flat_map(|pid| threads(*pid)).collect();
-        for event in self.kernel.events() {
-            if let Event {
-                what: EventKind::Woken { waker, by: WokenBy::Thread | WokenBy::Deferred },
-                thread,
-                ..
-            } = event
-                && of.contains(&thread)
-            {
-                all += 1;
-                *by.entry(waker).or_default() += 1;
+        let mut calls = BTreeMap::new();
+        for Event { thread, what, .. } in events {
+            match what {
+                EventKind::Enters { call, file } => drop(calls.insert(thread, (call, file))),
+                EventKind::Returns => drop(calls.remove(&thread)),
+                EventKind::Woken { waker, by: WokenBy::Thread | WokenBy::Deferred }
+                    if own.contains(&thread)
+                        && counts(calls.get(&waker).copied(), calls.get(&thread).copied()) =>
+                {
+                    all += 1;
+                    *by.entry(waker).or_default() += 1;
+                }
+                _ => {}
             }
         }
         self.kernel.forget();
-        let mut clients = BTreeMap::<u32, u32>::new();
+        let mut wakers = BTreeMap::<u32, u32>::new();
         for (tid, count) in by {
-            if let Some(pid) = process_of(tid).filter(|pid| !pids.contains(pid) && is_program(*pid))
-            {
-                *clients.entry(pid).or_default() += count;
+            let other = |pid: &u32| !self.processes.contains_key(pid) && is_program(*pid);
+            if let Some(pid) = process_of(tid).filter(other) {
+                *wakers.entry(pid).or_default() += count;
             }
         }
         let enough = |count: u32| f64::from(count) >= f64::from(all) * CLIENT_SHARE;
-        Ok(clients.into_iter().filter(|(_, count)| enough(*count)).map(|(pid, _)| pid).collect())
+        Ok(wakers.into_iter().filter(|(_, count)| enough(*count)).map(|(pid, _)| pid).collect())
     }
 
     /// The rate of context switches with and without recording, in turn.
@@ -270,12 +316,13 @@ pub fn record(
     (journal, stop): (&Journal, &AtomicBool),
     tell: &mut dyn FnMut(Progress),
 ) -> Result<Recording, TracerError> {
-    if let Some(gone) = wanted.pids.iter().find(|pid| threads(**pid).is_empty()) {
+    if let Some(gone) = wanted.pids.iter().find(|pid| started(**pid).is_none()) {
         return Err(TracerError::NoProcess(*gone));
     }
     tell(Progress::Preparing);
     let mut recorder = Recorder {
         kernel: Kernel::prepare(journal)?,
+        wanted: wanted.pids.iter().filter_map(|pid| Some((*pid, started(*pid)?))).collect(),
         processes: wanted.pids.iter().map(|pid| (*pid, describe(*pid, false))).collect(),
         threads: BTreeMap::new(),
         seen: Instant::now(),
@@ -286,13 +333,13 @@ pub fn record(
     for tid in file_system_threads() {
         recorder.threads.insert(tid, describe_thread(tid, 0));
     }
-    recorder.add_all()?;
+    recorder.choose(&[])?;
     let mut overhead = None;
     if !wanted.at_once {
-        let clients = recorder.clients(&wanted.pids)?;
+        let clients = recorder.clients()?;
         recorder.processes.extend(clients.into_iter().map(|pid| (pid, describe(pid, true))));
         recorder.describe();
-        recorder.add_all()?;
+        recorder.choose(&[])?;
         overhead = recorder.overhead()?;
     }
     if let Some(Overhead { lost, error }) = overhead

@@ -97,8 +97,10 @@ pub enum EventKind {
     Issues(Io),
     /// A drive completed a request; `thread` has no meaning.
     Completes(Io),
-    /// Events were lost before this one.
+    /// The events of this CPU or drive that follow were lost ...
     Lost,
+    /// ... until here.
+    Recovered,
 }
 
 /// A request to a drive.
@@ -154,6 +156,7 @@ const OPERATIONS: [Operation; 5] = [
 pub struct Encoder {
     bytes: Vec<u8>,
     at: u64,
+    events: usize,
 }
 
 impl Encoder {
@@ -163,10 +166,17 @@ impl Encoder {
         &self.bytes
     }
 
+    /// Number of events.
+    #[must_use]
+    pub const fn events(&self) -> usize {
+        self.events
+    }
+
     /// Appends an event; one that is older than its predecessor gets the predecessor's time.
     pub fn push(&mut self, event: &Event) {
         let (tag, fields) = parts(event.what);
         self.bytes.push(tag);
+        self.events += 1;
         self.number(event.at.saturating_sub(self.at));
         self.at = self.at.max(event.at);
         self.number(u64::from(event.thread));
@@ -210,6 +220,7 @@ fn parts(what: EventKind) -> (u8, [Option<u64>; 4]) {
         EventKind::Completes(io) => io_parts(64, io),
         EventKind::Issues(io) => io_parts(82, io),
         EventKind::Lost => (80, [None; 4]),
+        EventKind::Recovered => (92, [None; 4]),
     }
 }
 
@@ -274,6 +285,7 @@ impl<'a> Decoder<'a> {
             48..58 => EventKind::Submits(self.io(tag - 48)?),
             64..74 => EventKind::Completes(self.io(tag - 64)?),
             80 => EventKind::Lost,
+            92 => EventKind::Recovered,
             82..92 => EventKind::Issues(self.io(tag - 82)?),
             _ => return None,
         };
@@ -340,6 +352,7 @@ mod tests {
             any_io().prop_map(EventKind::Completes),
             any_io().prop_map(EventKind::Issues),
             Just(EventKind::Lost),
+            Just(EventKind::Recovered),
         ]
     }
 

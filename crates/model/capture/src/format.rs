@@ -19,7 +19,11 @@ const VERSION: u8 = 2;
 /// Bytes that a recording may have after decompression.
 pub const SIZE_MAX: u64 = 1 << 30;
 /// Events that a recording may have: 4 GiB of memory while it is analysed.
-const EVENTS_MAX: usize = 100_000_000;
+pub const EVENTS_MAX: usize = 45_000_000;
+/// CPUs that a host may have.
+const CPUS_MAX: u32 = 8192;
+/// Characters of a name.
+const NAME_MAX: usize = 64;
 /// Longest recording, ns: 24 h. A damaged one may hold any times.
 const LENGTH_MAX: u64 = 86_400_000_000_000;
 const LEVEL: i32 = 3;
@@ -107,6 +111,23 @@ impl Header {
     #[must_use]
     pub fn length(&self) -> Nanos {
         Nanos(self.last().saturating_sub(self.start))
+    }
+
+    /// The header of a file, whose author may be anybody: `None` if its numbers are impossible; names
+    /// become short and free of control characters.
+    fn checked(mut self) -> Option<Self> {
+        let cost = self.overhead.map_or(0.0, |cost| cost.lost.abs().max(cost.error.abs()));
+        let sound = |share: f64| (0.0..=1e6).contains(&share);
+        if !(1..=CPUS_MAX).contains(&self.cpus) || !sound(cost) || !sound(self.other_load) {
+            return None;
+        }
+        let names = self.process.iter_mut().map(|one| &mut one.name);
+        let names = names.chain(self.thread.iter_mut().map(|one| &mut one.name));
+        for name in names.chain(self.disk.iter_mut().map(|one| &mut one.name)) {
+            let shown = name.chars().filter(|c| !is_control(*c)).take(NAME_MAX).collect();
+            *name = shown;
+        }
+        Some(self)
     }
 
     /// End of what is analysed.
@@ -202,8 +223,9 @@ impl Recording {
         };
         let text =
             std::str::from_utf8(header).map_err(|error| FormatError::Header(error.to_string()))?;
-        let header =
+        let header: Header =
             toml::from_str(text).map_err(|error| FormatError::Header(error.to_string()))?;
+        let header = header.checked().ok_or(FormatError::Damaged("impossible facts"))?;
         let Some(count) = take(&mut rest, 4).map(number) else { return Err(short) };
         let mut streams = Vec::new();
         for _ in 0..count {
@@ -237,13 +259,19 @@ impl Recording {
         while let Some(Reverse((_, stream))) = order.pop() {
             events.extend(heads[stream].take());
             if events.len() > EVENTS_MAX {
-                return Err(FormatError::Damaged("more than 100 million events"));
+                return Err(FormatError::Damaged("more than 45 million events"));
             }
             heads[stream] = next(stream)?;
             order.extend(heads[stream].map(|event| Reverse((event.at, stream))));
         }
         Ok(events)
     }
+}
+
+/// Control characters and marks of writing direction.
+fn is_control(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn take<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {

@@ -30,6 +30,13 @@ impl InFlight {
         self.requests.entry(place).or_default().push_back((index, u64::from(io.bytes) / 512));
     }
 
+    /// Forgets all requests; returns their indices.
+    pub fn clear(&mut self) -> Vec<usize> {
+        self.left.clear();
+        let all = std::mem::take(&mut self.requests).into_values().flatten();
+        all.map(|(index, _)| index).collect()
+    }
+
     /// The requests that the driver gets as one.
     pub fn issued(&self, io: Io) -> impl Iterator<Item = usize> + '_ {
         let end = io.sector.saturating_add(u64::from(io.bytes) / 512);

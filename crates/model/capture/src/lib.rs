@@ -17,7 +17,9 @@ mod timeline;
 
 pub use breakdown::{Breakdown, Class, ClassTime, DriveLoad, Part, Parts, Requests, classes};
 pub use event::{Call, Decoder, Encoder, Event, EventKind, FileKind, Io, SwitchOut, WokenBy};
-pub use format::{Disk, FormatError, Header, Overhead, Process, Recording, SIZE_MAX, Thread};
+pub use format::{
+    Disk, EVENTS_MAX, FormatError, Header, Overhead, Process, Recording, SIZE_MAX, Thread,
+};
 pub use path::RequestPath;
 pub use predict::{Gain, Predictor};
 pub use segment::{Activity, Point, Request, Segment, ThreadLine, Waiting, Wake, WakeSource};

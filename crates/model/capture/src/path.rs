@@ -1,8 +1,8 @@
 //! The path of a request through the kernel: from the system call that causes it to the return from the call
 //! that reports it.
 //!
-//! Counted are requests whose submitting thread also sees the completion: in the same call, or in a later call
-//! for asynchronous I/O. Page faults, and requests that another thread reaps, are not counted.
+//! Counted are requests whose submitting thread also sees the completion: in the same call, or in a later
+//! one for asynchronous I/O. Page faults, and requests that another thread reaps, are not counted.
 
 use std::collections::BTreeMap;
 

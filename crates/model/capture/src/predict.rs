@@ -5,9 +5,11 @@
 
 use device::Device;
 
+use crate::breakdown::{Class, classes};
 use crate::format::Header;
 use crate::graph::Graph;
 use crate::replay::{Assume, MEASURED, Outcome, Recorded, Settings, ZeroLatency, replay};
+use crate::segment::{Activity, Waiting};
 use crate::timeline::Timeline;
 
 /// Measured rates over expected ones, fitted to 21 comparisons with MariaDB; in a later run 17 of 21 were
@@ -15,6 +17,8 @@ use crate::timeline::Timeline;
 const ERRORS: [f64; 2] = [0.90, 1.28];
 /// How far the replay on the recorded drive may be off.
 pub const IDENTITY_MAX: f64 = 0.10;
+/// Share of the time that may be unattributed.
+const UNATTRIBUTED_MAX: f64 = 0.1;
 
 /// Rate on a drive over that on the recorded drive, both without recording.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,6 +34,22 @@ pub struct Gain {
     pub forced: f64,
 }
 
+/// Share of the foreground's time that is not classed.
+fn unattributed(header: &Header, timeline: &Timeline) -> f64 {
+    let classes = classes(header, timeline);
+    let foreground =
+        timeline.threads.iter().filter(|(tid, _)| classes.get(tid) == Some(&Class::Foreground));
+    let (mut all, mut other) = (0, 0);
+    for segment in foreground.flat_map(|(_, line)| &line.segments) {
+        let time = segment.to - segment.from;
+        all += time;
+        if matches!(segment.doing, Activity::Waits(Waiting::Other, _)) {
+            other += time;
+        }
+    }
+    other as f64 / all.max(1) as f64
+}
+
 /// Replays a recording.
 #[derive(Debug)]
 pub struct Predictor {
@@ -38,6 +58,7 @@ pub struct Predictor {
     recorded: f64,
     /// Replays on the recorded drive, with recorded and with undisturbed CPU times.
     same: [Outcome; 2],
+    unattributed: f64,
 }
 
 impl Predictor {
@@ -53,7 +74,8 @@ impl Predictor {
         });
         let target = (graph.advances.len() as f64 * MEASURED) as usize;
         let recorded = graph.advances.get(target.saturating_sub(1)).copied().unwrap_or_default();
-        Self { graph, settings, recorded: recorded as f64, same }
+        let unattributed = unattributed(header, timeline);
+        Self { graph, settings, recorded: recorded as f64, same, unattributed }
     }
 
     /// Time of the replay on the recorded drive over the recorded time, less 1: what the replay cannot
@@ -69,10 +91,18 @@ impl Predictor {
         self.graph.advances.is_empty()
     }
 
+    /// Share of the foreground's time that is not classed, because events were lost.
+    #[must_use]
+    pub const fn unattributed(&self) -> f64 {
+        self.unattributed
+    }
+
     /// Whether the recording can be replayed: few events were lost, and waits have known causes.
     #[must_use]
     pub fn is_faithful(&self) -> bool {
-        !self.is_idle() && self.identity_error().abs() <= IDENTITY_MAX
+        !self.is_idle()
+            && self.identity_error().abs() <= IDENTITY_MAX
+            && self.unattributed <= UNATTRIBUTED_MAX
     }
 
     /// Responses of the foreground in the recording.

@@ -28,12 +28,20 @@ pub struct Timeline {
 /// A wait that an interrupt ended within this time of a completion was for that request, ns.
 pub(crate) const COMPLETION_LAG: u64 = 200_000;
 
+/// Bytes of a request; drivers split larger ones, and a damaged recording may hold any.
+const REQUEST_MAX: u32 = 64 << 20;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
+    /// Since the recording began.
     Unknown,
+    /// Since events were lost.
+    Lost,
     Running,
     Ready,
-    Waiting { blocked: bool },
+    Waiting {
+        blocked: bool,
+    },
     Ended,
 }
 
@@ -122,7 +130,7 @@ impl Thread {
                     self.pending.clear();
                 }
             }
-            State::Unknown => self.close(at, Activity::Waits(Waiting::Other, ended)),
+            State::Unknown | State::Lost => self.close(at, Activity::Waits(Waiting::Other, ended)),
             State::Ended => self.since = at,
         }
     }
@@ -137,6 +145,8 @@ struct Builder<'a> {
     used: HashSet<u32>,
     in_flight: InFlight,
     paths: Paths,
+    /// Streams that have a gap now. Events of the others say too little about a thread.
+    gaps: u32,
 }
 
 impl Timeline {
@@ -167,6 +177,7 @@ impl Timeline {
             used: drives_of_processes(header, events),
             in_flight: InFlight::default(),
             paths: Paths::default(),
+            gaps: 0,
         };
         events.iter().filter(|one| one.at <= header.last()).for_each(|event| builder.add(event));
         builder.finish()
@@ -177,6 +188,12 @@ impl Builder<'_> {
     fn add(&mut self, event: &Event) {
         let at = event.at.max(self.header.start);
         match event.what {
+            EventKind::Lost => return self.lose(at),
+            EventKind::Recovered => {
+                self.gaps = self.gaps.saturating_sub(1);
+                return;
+            }
+            _ if self.gaps > 0 => return,
             // The drives' events are enabled first, one after the other: completions may be missing.
             EventKind::Submits(io) | EventKind::Issues(io) | EventKind::Completes(io)
                 if event.at < self.header.start || !self.used.contains(&io.drive) =>
@@ -190,7 +207,6 @@ impl Builder<'_> {
             }
             EventKind::Completes(io) => return self.complete(at, io),
             EventKind::Woken { waker, by } => return self.wake(at, event.thread, (waker, by)),
-            EventKind::Lost => return self.lose(at),
             _ => {}
         }
         if let EventKind::Runs { after } = event.what {
@@ -200,6 +216,11 @@ impl Builder<'_> {
         if self.threads.get(&event.thread).is_some_and(|thread| thread.state == State::Ready) {
             self.run(at, event.thread, 0);
         }
+        self.on_cpu(at, event);
+    }
+
+    /// An event of a thread that has a CPU.
+    fn on_cpu(&mut self, at: u64, event: &Event) {
         let Some(thread) = self.threads.get_mut(&event.thread) else { return };
         thread.line.events += 1;
         match event.what {
@@ -258,10 +279,16 @@ impl Builder<'_> {
 
     /// Events were lost: nothing is known about any thread until its next one.
     fn lose(&mut self, at: u64) {
+        self.gaps = self.gaps.saturating_add(1);
         self.paths.lose();
-        for thread in self.threads.values_mut().filter(|one| one.state != State::Ended) {
+        // Completions may be among them.
+        for index in self.in_flight.clear() {
+            self.requests[index].completed.get_or_insert(at);
+        }
+        let known = |one: &&mut Thread| !matches!(one.state, State::Ended | State::Lost);
+        for thread in self.threads.values_mut().filter(known) {
             thread.leave(at, WakeSource::Outside);
-            (thread.state, thread.call) = (State::Unknown, Call::None);
+            (thread.state, thread.call) = (State::Lost, Call::None);
             thread.pending.clear();
         }
     }
@@ -278,7 +305,7 @@ impl Builder<'_> {
             });
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         thread.line.events += 1;
-        if !matches!(thread.state, State::Waiting { .. } | State::Unknown) {
+        if !matches!(thread.state, State::Waiting { .. } | State::Unknown | State::Lost) {
             return;
         }
         let ended = if by_thread { WakeSource::By(self.wakes.len()) } else { WakeSource::Outside };
@@ -339,8 +366,9 @@ impl Builder<'_> {
             self.run(at, tid, 0);
         }
         let index = self.requests.len();
-        self.requests.push(Request { io, thread: tid, submitted: at, completed: None });
         self.in_flight.add(index, io);
+        let io = Io { bytes: io.bytes.min(REQUEST_MAX), ..io };
+        self.requests.push(Request { io, thread: tid, submitted: at, completed: None });
         self.paths.submit(at, tid, (index, io.operation));
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.line.events += 1;

@@ -248,6 +248,7 @@ fn any_what() -> impl Strategy<Value = EventKind> {
         io.clone().prop_map(EventKind::Submits),
         io.prop_map(EventKind::Completes),
         Just(EventKind::Lost),
+        Just(EventKind::Recovered),
     ]
 }
 
@@ -404,4 +405,44 @@ fn the_path_of_a_request_has_the_parts_that_it_was_made_of() {
     assert_eq!(reads.drive, 3 * 70_000 + 54_000 + 50_000);
     assert_eq!(reads.wake, 3 * 5_000);
     assert_eq!(reads.completion, 3 * 1_000 + 2 * 6_000);
+}
+
+/// Time in which events were lost would count as whatever a thread did before the gap.
+#[test]
+fn a_gap_is_not_classed() {
+    let mut script = Script::default();
+    script.enter(SERVER, Call::Read, FileKind::Data);
+    script.wait(2_000_000);
+    script.add(0, EventKind::Lost);
+    script.wait(1_000_000);
+    // Another CPU reports that the thread runs; what it did there is lost.
+    script.add(SERVER, EventKind::Runs { after: 0 });
+    script.wait(5_000_000);
+    script.add(0, EventKind::Recovered);
+    script.sleep(SERVER);
+    script.wait(3_000_000);
+    script.add(SERVER, EventKind::Runs { after: 0 });
+    script.add(SERVER, EventKind::Leaves(SwitchOut::Ends));
+    let header = header(script.at, &[(SERVER, SERVER)]);
+    let breakdown = Breakdown::new(&header, &Timeline::new(&header, &script.events));
+    let parts: Vec<(Part, u64)> =
+        breakdown.classes.values().flat_map(|time| time.parts.clone()).collect();
+    let of = |wanted| parts.iter().find(|(part, _)| *part == wanted).map(|(_, time)| *time);
+    // The gap, and a sleep in a call whose entry was lost.
+    assert_eq!(of(Part::Wait(Waiting::Other)), Some(9_000_000), "{parts:?}");
+    assert_eq!(parts.iter().map(|(_, time)| time).sum::<u64>(), 11_000_000);
+}
+
+/// Whoever opens a stranger's recording would have a terminal steered, or gigabytes allocated.
+#[test]
+fn impossible_facts_are_refused_and_names_are_cleaned() {
+    let written = |header: Header| Recording::new(header, &[]).to_bytes().unwrap();
+    let many = Header { cpus: u32::MAX, ..header(1, &[]) };
+    assert!(Recording::parse(&written(many)).is_err());
+    let load = Header { other_load: f64::NAN, ..header(1, &[]) };
+    assert!(Recording::parse(&written(load)).is_err());
+    let mut named = header(1, &[]);
+    named.process[0].name = format!("a\u{1b}[31m\n\u{202e}b{}", "x".repeat(10_000));
+    let name = Recording::parse(&written(named)).unwrap().header.process[0].name.clone();
+    assert!(name.starts_with("a[31mbx") && name.len() == 64, "{name:?}");
 }

@@ -92,8 +92,8 @@ fn a_traced_trial_splits_a_request_below_the_system_call() {
         return skip("tracing a trial", "root");
     }
     let scratch = DiskScratch(Scratch::new());
-    let study = "schema = 2\nname = \"path\"\n[[stack]]\nname = \"disk\"\ndevice = \"file\"\nsize = \"64MiB\"\n\
-                 submission = \"psync\"\n[[experiment]]\nname = \"reads\"\nwarm_up = \"200ms\"\n\
+    let study = "schema = 2\nname = \"path\"\n[[stack]]\nname = \"disk\"\ndevice = \"file\"\n\
+                 size = \"64MiB\"\nsubmission = \"psync\"\n[[experiment]]\nname = \"reads\"\nwarm_up = \"200ms\"\n\
                  duration = \"1s\"\n[experiment.job]\nengine = \"block\"\ntrace = true\n";
     std::fs::write(scratch.path().join("path.toml"), study).expect("written");
     expect(&scratch.run("run path.toml --out run"), 0);
@@ -145,8 +145,9 @@ fn a_killed_capture_leaves_no_trace_instance() {
 #[test]
 fn what_cannot_be_recorded_is_refused() {
     let scratch = Scratch::new();
-    scratch.fails("capture --for 1s", 5, &["no process is named", "--pid"]);
+    scratch.fails("capture --for 1s", 2, &["no process is named", "--pid"]);
     scratch.fails("capture --service no-such-unit", 5, &["no-such-unit"]);
+    scratch.fails("capture --pid 1 --for 1ns", 2, &["at least"]);
     scratch.fails("capture predict x.cpcap", 2, &["--on"]);
     scratch.fails("capture show x.cpcap", 5, &["x.cpcap"]);
 }
