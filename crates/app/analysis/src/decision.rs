@@ -18,6 +18,7 @@ use workload::OpClass;
 use crate::doubts::{WarningKind, doubts_of};
 use crate::gain::{Gain, gains};
 use crate::groups::{Group, Ops, groups, in_flight, is_sql};
+use crate::range::{RatioSide, ValueRange, ratio_range, value_range};
 use crate::time_parts::{Part, TimeParts, mixed_parts, time_parts};
 
 /// The metric that is compared for an engine.
@@ -121,6 +122,10 @@ pub struct Choice<'a> {
     pub value: Estimate,
     /// Speed relative to the reference; `None` for the reference.
     pub ratio: Option<Estimate>,
+    /// Range of the value on real storage.
+    pub range: Option<ValueRange>,
+    /// Range of the ratio.
+    pub ratio_range: Option<ValueRange>,
     /// p99 of the same operations, nanoseconds.
     pub p99: Option<Estimate>,
     /// What limited it.
@@ -155,7 +160,10 @@ impl<'a> Decision<'a> {
         };
         let reference = groups.iter().position(wanted);
         let reference = reference.or_else(|| groups.iter().position(measured)).unwrap_or(0);
-        let base = groups.get(reference)?.1;
+        let (base_group, base) = groups.get(reference)?;
+        let base = *base;
+        let base_standing = standing(base_group, counted);
+        let base_range = value_range(base_group, (&base, counted), &base_standing);
         let choice = |(place, (group, value)): (usize, (Group<'a>, Estimate))| {
             let over = |of: &Estimate| match counted.is_rate() {
                 true => ratio(of, &base),
@@ -165,11 +173,26 @@ impl<'a> Decision<'a> {
             let p99 = group.percentile(counted.ops(), 99.0).ok();
             let ((limited, gains), standing) =
                 (limited_by(&group, counted), standing(&group, counted));
+            let range = value_range(&group, (&value, counted), &standing);
+            let of = RatioSide { value: &value, range, standing: &standing };
+            let here = RatioSide { value: &base, range: base_range, standing: &base_standing };
+            let ratio_range = ratio.and_then(|ratio| ratio_range((of, here), &ratio, counted));
             let mut doubts: Vec<WarningKind> =
                 group.trials.iter().flat_map(|trial| doubts_of(trial)).collect();
             doubts.sort_unstable();
             doubts.dedup();
-            Choice { group, value, ratio, p99, limited, gains, standing, doubts }
+            Choice {
+                group,
+                value,
+                ratio,
+                range,
+                ratio_range,
+                p99,
+                limited,
+                gains,
+                standing,
+                doubts,
+            }
         };
         let choices: Vec<Choice<'a>> = groups.into_iter().enumerate().map(choice).collect();
         Some(Self { counted, choices, reference })

@@ -5,6 +5,7 @@
 //! cannot support is left out.
 
 pub mod act;
+pub mod advice;
 #[cfg(test)]
 mod claims_tests;
 pub mod cliffs;
@@ -24,6 +25,7 @@ pub mod objective;
 pub mod overall;
 mod part;
 pub mod published;
+pub mod range;
 mod repetitions;
 pub mod sameness;
 pub mod scaling;

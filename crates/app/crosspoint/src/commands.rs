@@ -216,6 +216,7 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
         let (headline, doubts) = report::headline(&run);
         out!("{}", plain(&headline));
         report::bottlenecks(&run).iter().for_each(|line| out!("bottleneck of {}", plain(line)));
+        report::advice_lines(&run).iter().for_each(|line| out!("advice: {}", plain(line)));
         doubts.iter().for_each(|doubt| out!("warning: {}", plain(doubt)));
         let undelivered = |doubt: &analysis::doubts::Warning| {
             doubt.kind == analysis::doubts::WarningKind::NotDelivered

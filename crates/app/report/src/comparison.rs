@@ -6,6 +6,7 @@ use analysis::Group;
 use analysis::decision::{Choice, Decision, DecisionMetric, LimitedBy, Reliability};
 use analysis::doubts::{WarningKind, moved_by};
 use analysis::overall::overall;
+use analysis::range::ValueRange;
 use archive::Run;
 use stats::estimate::Estimate;
 use study::Source;
@@ -130,7 +131,6 @@ fn note(choice: &Choice<'_>, here: Option<&Choice<'_>>, interval: Option<String>
     let count =
         if other == runs { format!("n = {runs}") } else { format!("n = {runs} vs {other}") };
     let mut words = vec![count];
-    words.extend(interval.filter(|_| runs > 1));
     match (&choice.standing, choice.group.first.source) {
         (Reliability::Predicted(worth), _) => words = vec!["predicted".into(), worth.brief()],
         (_, Source::Emulated) => words.push("emulated".into()),
@@ -145,18 +145,19 @@ fn note(choice: &Choice<'_>, here: Option<&Choice<'_>>, interval: Option<String>
     if choice.group.time_scale() > 1 {
         words.push(format!("time-scaled {}x", choice.group.time_scale()));
     }
+    words.splice(0..0, interval);
     words.join(", ")
 }
 
 fn ratio_interval(choice: &Choice<'_>) -> Option<String> {
-    let (lo, hi) = choice.ratio?.between_repetitions()?;
-    Some(format!("{} to {}x", times_number(lo), times_number(hi)))
+    let range = choice.ratio_range?;
+    Some(format!("{} to {}x", times_number(range.low), times_number(range.high)))
 }
 
-/// How a ratio is worded: by its interval between repetitions, else by its value.
-fn order_of(ratio: Estimate) -> Order {
+/// How a ratio is worded: by its range, else by its value.
+fn order_of(ratio: Estimate, range: Option<ValueRange>) -> Order {
     let value = ratio.value;
-    let (lo, hi) = ratio.between_repetitions().unwrap_or((value, value));
+    let (lo, hi) = range.map_or((value, value), |range| (range.low, range.high));
     match () {
         () if lo >= 1.0 - ABOUT && hi <= 1.0 + ABOUT => Order::Same,
         () if lo <= 1.0 && 1.0 <= hi => Order::Inconclusive,
@@ -174,8 +175,21 @@ const GRAVE: [WarningKind; 5] = [
     WarningKind::Unsteady,
 ];
 
-fn is_shaky(choice: &Choice<'_>) -> bool {
-    choice.doubts.iter().filter(|kind| GRAVE.contains(kind)).count() > 1
+/// Ratio from which on a storage is faster although both results have grave warnings, unless operations failed.
+const FAR: f64 = 1.5;
+
+/// Whether grave warnings may explain the difference between two storages.
+fn is_shaky(here: &Choice<'_>, best: &Choice<'_>) -> bool {
+    let grave =
+        |choice: &Choice<'_>| choice.doubts.iter().filter(|kind| GRAVE.contains(kind)).count() > 1;
+    // What failed or came late may have taken any time.
+    let failed = |choice: &Choice<'_>| {
+        [WarningKind::Errors, WarningKind::LoadNotKept]
+            .iter()
+            .any(|kind| choice.doubts.contains(kind))
+    };
+    let apart = ratio_of(best).max(1.0 / ratio_of(best));
+    (grave(here) || grave(best)) && (apart < FAR || failed(here) || failed(best))
 }
 
 /// Whether a single-run rate changed within its trial by as much as the two stacks differ.
@@ -192,10 +206,10 @@ fn ratio_of(choice: &Choice<'_>) -> f64 {
 
 fn compared(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> Finding {
     let counted = decision.counted;
-    let shaky = is_shaky(here) || is_shaky(best) || moved_as_much(counted, here, best);
+    let shaky = is_shaky(here, best) || moved_as_much(counted, here, best);
     let order = match best.ratio {
         _ if shaky => Order::Inconclusive,
-        ratio => ratio.map_or(Order::Same, order_of),
+        ratio => ratio.map_or(Order::Same, |ratio| order_of(ratio, best.ratio_range)),
     };
     Finding::Compared {
         subject: subject(&here.group, counted),
@@ -208,9 +222,9 @@ fn compared(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> Fi
 
 fn reached(decision: &Decision<'_>, choice: &Choice<'_>) -> Finding {
     let counted = decision.counted;
-    let interval = choice.value.between_repetitions().map(|(lo, hi)| match counted.is_rate() {
-        true => format!("{} to {}", human_count(lo), human_count(hi)),
-        false => format!("{} to {}", Nanos(lo as u64), Nanos(hi as u64)),
+    let interval = choice.range.map(|ValueRange { low, high, .. }| match counted.is_rate() {
+        true => format!("{} to {}", human_count(low), human_count(high)),
+        false => format!("{} to {}", Nanos(low as u64), Nanos(high as u64)),
     });
     Finding::Reached {
         subject: subject(&choice.group, counted),
@@ -260,6 +274,7 @@ mod tests {
     use crate::finding::times;
     use crate::stored::{self, DRIVES, at_depth_1, named};
     use analysis::decision::decisions;
+    use analysis::range::RangeBasis;
     use archive::TrialRecord;
     use stats::estimate::over_values;
 
@@ -343,7 +358,12 @@ mod tests {
     #[test]
     fn a_difference_that_another_run_may_turn_round_is_open() {
         let of = |ratios: &[f64]| over_values(ratios).expect("an estimate");
-        let order = |ratios: &[f64]| order_of(of(ratios));
+        let order = |ratios: &[f64]| {
+            let ratio = of(ratios);
+            let range = ratio.between_repetitions();
+            let basis = RangeBasis::Repetitions;
+            order_of(ratio, range.map(|(low, high)| ValueRange { low, high, basis }))
+        };
         assert_eq!(order(&[0.7, 1.2, 2.0]), Order::Inconclusive, "from a third less to twice");
         assert!(matches!(order(&[1.9, 2.0, 2.1]), Order::Faster(_)), "twice, whichever run");
         assert_eq!(order(&[0.49, 0.5, 0.51]), Order::Slower);

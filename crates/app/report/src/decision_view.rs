@@ -148,7 +148,9 @@ fn view(run: &Run, decision: &Decision<'_>, hues: &Hues, several: bool) -> Decis
     };
     let ends = |one: &Choice<'_>| {
         let ratio = one.ratio.unwrap_or_else(|| Estimate::of(1.0, 1));
-        [ratio.value, ratio.lo.unwrap_or(ratio.value), ratio.hi.unwrap_or(ratio.value)]
+        let (low, high) =
+            one.ratio_range.map_or((ratio.value, ratio.value), |range| (range.low, range.high));
+        [ratio.value, low, high]
     };
     let scale = Scale::over(decision.choices.iter().flat_map(ends).chain([0.8, 1.25]), true);
     let scale = scale.unwrap_or_else(|| Scale::new(0.5, 2.0, true));
@@ -174,8 +176,7 @@ fn row(one: &Choice<'_>, counted: DecisionMetric, hues: &Hues, alone: bool) -> C
         true => human_count(value),
         false => Nanos(value as u64).to_string(),
     };
-    let between = one.value.between_repetitions();
-    let interval = between.map(|(lo, hi)| format!("{} to {}", text(lo), text(hi)));
+    let interval = one.range.map(|range| format!("{} to {}", text(range.low), text(range.high)));
     let least = |estimate: &Estimate| if estimate.at_least { "at least " } else { "" };
     let ratio = one.ratio;
     ChoiceView {
@@ -192,8 +193,10 @@ fn row(one: &Choice<'_>, counted: DecisionMetric, hues: &Hues, alone: bool) -> C
         ratio_interval: match ratio {
             None if alone => "single stack".into(),
             None => "reference".into(),
-            Some(ratio) => match ratio.between_repetitions() {
-                Some((lo, hi)) => format!("{} to {}", times_number(lo), times_number(hi)),
+            Some(_) => match one.ratio_range {
+                Some(range) => {
+                    format!("{} to {}", times_number(range.low), times_number(range.high))
+                }
                 None => format!("n = {}", one.group.trials.len()),
             },
         },
@@ -279,19 +282,24 @@ pub(crate) fn bottleneck_words(one: &Choice<'_>) -> String {
 }
 
 /// `; an infinitely fast drive: 1.2 to 3.5 x this rate`.
-fn gain_words(Gain { change, low, high }: &Gain) -> String {
-    let change = match change {
+fn gain_words(gain: &Gain) -> String {
+    let change = match gain.change {
         Change::FreeDrive => "an infinitely fast drive",
         Change::TwiceTheCores => "twice the cores",
     };
+    format!("; {change}: {} this rate", gain_range(gain))
+}
+
+/// `1.2 to 3.5 x`.
+pub(crate) fn gain_range(Gain { low, high, .. }: &Gain) -> String {
     let number = |value: f64| match value {
         10.0.. => format!("{value:.0}"),
         _ => format!("{value:.1}"),
     };
     match (number(*low), number(*high)) {
-        _ if *low >= GAIN_TOLD => format!("; {change}: over {GAIN_TOLD:.0} \u{d7} this rate"),
-        (low, high) if high == low => format!("; {change}: {high} \u{d7} this rate"),
-        (low, high) => format!("; {change}: {low} to {high} \u{d7} this rate"),
+        _ if *low >= GAIN_TOLD => format!("over {GAIN_TOLD:.0} \u{d7}"),
+        (low, high) if high == low => format!("{high} \u{d7}"),
+        (low, high) => format!("{low} to {high} \u{d7}"),
     }
 }
 
@@ -367,8 +375,8 @@ fn bar(one: &Choice<'_>, scale: &Scale) -> String {
         out,
         "<line class=\"way\" x1=\"{base:.1}%\" x2=\"{x:.1}%\" y1=\"{middle}\" y2=\"{middle}\"/>"
     );
-    if let Some((lo, hi)) = one.ratio.and_then(|ratio| ratio.between_repetitions()) {
-        let (lo, hi) = (scale.at(lo), scale.at(hi));
+    if let Some(range) = one.ratio_range {
+        let (lo, hi) = (scale.at(range.low), scale.at(range.high));
         let _ = write!(
             out,
             "<rect class=\"interval\" x=\"{lo:.1}%\" width=\"{:.2}%\" y=\"{:.1}\" height=\"8\"/>",

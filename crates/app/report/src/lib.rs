@@ -2,6 +2,7 @@
 //!
 //! Invariants: every value shows its source; the report makes no network request.
 
+mod advice_view;
 mod answer;
 mod block_findings;
 mod bounds;
@@ -31,6 +32,7 @@ mod trust_view;
 mod what_if;
 mod words;
 
+pub use advice_view::advice_lines;
 pub use answer::{bottlenecks, headline};
 pub use columns::{columns_csv, columns_json, columns_parquet};
 pub use compare_view::{CompareRow, CompareView, compare_view};

@@ -14,6 +14,7 @@ use minijinja::{Environment, context};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::advice_view::{AdviceView, advice_views};
 use crate::answer::answer;
 use crate::bounds;
 use crate::chart::Charts;
@@ -78,6 +79,7 @@ struct RunView<'a> {
     asked: Vec<AskedView>,
     /// Number of objectives that are not listed.
     asked_left: usize,
+    advice: Vec<AdviceView>,
     parts: Vec<PartsView>,
     trust: Vec<TrustLine>,
     scaling: Vec<ScalingView>,
@@ -339,6 +341,7 @@ fn view<'a>(run: &'a Run, whole: &'a Run) -> RunView<'a> {
         asked,
         asked_left,
         objectives: run.study.experiment.iter().any(|one| !one.objectives.is_empty()),
+        advice: advice_views(&decisions),
         parts: parts_views(&decisions, &hues),
         trust: trust_lines(run, &decisions, &hues),
         scaling: scaling_views(run, &hues),

@@ -113,7 +113,7 @@ impl Header {
         Nanos(self.last().saturating_sub(self.start))
     }
 
-    /// The header of a file, whose author may be anybody: `None` if its numbers are impossible; names
+    /// The header of a file, whose author may be any user: `None` if its numbers are impossible; names
     /// become short and free of control characters.
     fn checked(mut self) -> Option<Self> {
         let cost = self.overhead.map_or(0.0, |cost| cost.lost.abs().max(cost.error.abs()));

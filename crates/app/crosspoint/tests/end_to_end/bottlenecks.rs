@@ -2,10 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{Scratch, expect, has_rocksdb, skip};
+use crate::support::{Scratch, expect, has_rocksdb, is_root, skip, stdout};
 
 /// Figures of a job on this disk or on a model.
 fn figures_of(stack: &str, job: &str) -> Vec<serde_json::Value> {
+    run_of(stack, job).0
+}
+
+/// Figures, and what the terminal says.
+fn run_of(stack: &str, job: &str) -> (Vec<serde_json::Value>, String) {
     let scratch = Scratch::new();
     let text = format!(
         "schema = 2\nname = \"known\"\n[[stack]]\nname = \"one\"\n{stack}\n[[experiment]]\n\
@@ -13,9 +18,10 @@ fn figures_of(stack: &str, job: &str) -> Vec<serde_json::Value> {
          [experiment.job]\nvalue_size = \"400B\"\n{job}\n"
     );
     std::fs::write(scratch.path().join("known.toml"), text).expect("written");
-    expect(&scratch.run("run known.toml --out run"), 0);
+    let output = scratch.run("run known.toml --out run");
+    expect(&output, 0);
     let document = scratch.json("figures run --json");
-    document["figures"].as_array().expect("a list").clone()
+    (document["figures"].as_array().expect("a list").clone(), stdout(&output))
 }
 
 /// Shares of an operation's time, percent.
@@ -41,12 +47,16 @@ fn largest(shares: &BTreeMap<String, f64>) -> &str {
 /// Lookups that the page cache serves need nothing but a CPU.
 #[test]
 fn lookups_in_memory_are_bound_by_the_cpu() {
-    let found = shares(
+    let (all, said) = run_of(
         "device = \"file\"\ndirectory = \"/dev/shm\"",
         "engine = \"lmdb\"\nworkload = \"read_random\"\nrecords = 1000",
     );
+    let found = shares_in(&all);
     let busy = found.get("run_queue").copied().unwrap_or_default();
     assert!(found["cpu"] + busy > 80.0, "{found:?}");
+    // Tests that run at the same time are other programs.
+    let advised = ["a faster drive does not help", "repeat it on an idle host"];
+    assert!(advised.iter().any(|advice| said.contains(advice)), "{said}");
 }
 
 /// More clients than CPUs, all of which compute: waiting for a CPU must not count as engine or drive.
@@ -65,8 +75,11 @@ fn clients_beyond_the_cpus_wait_for_one() {
 fn writers_behind_a_lock_wait_for_it_and_its_holder_for_the_disk() {
     let job = "engine = \"lmdb\"\nworkload = \"overwrite\"\ndurability = \"device\"\nrecords = 1000\n\
                clients = 16";
-    let found = shares("device = \"file\"\ndirectory = \".\"", job);
+    let (all, said) = run_of("device = \"file\"\ndirectory = \".\"", job);
+    let found = shares_in(&all);
     assert_eq!(largest(&found), "locks", "{found:?}");
+    let advised = ["more updates per commit do", "repeat it on an idle host"];
+    assert!(advised.iter().any(|advice| said.contains(advice)), "{said}");
     // fdatasync(2) and writes with O_DSYNC.
     let [flushes, writes] = ["drive_flushes", "drive_writes"].map(|part| found.get(part).copied());
     assert!(flushes.is_some_and(|share| share > 0.5), "{found:?}");
@@ -82,13 +95,41 @@ fn cold_lookups_are_bound_by_reads() {
     assert!(found["drive_reads"] > 50.0, "{found:?}");
 }
 
+/// A cgroup that throttles the disk: the disk itself has time left, but its reads are what clients wait for.
+#[test]
+fn lookups_on_a_throttled_disk_are_bound_by_reads() {
+    if !is_root() {
+        return skip("a throttled disk", "root");
+    }
+    let disk = "device = \"file\"\ndirectory = \".\"\nfile_system = \"ext4\"\nsize = \"512MiB\"";
+    let job =
+        "engine = \"lmdb\"\nworkload = \"read_random\"\nrecords = 300_000\nmemory = \"96MiB\"";
+    let rate = |all: &[serde_json::Value], metric: &str| {
+        let found = all.iter().find(|one| one["metric"].as_str() == Some(metric));
+        found.and_then(|one| one["value"].as_f64())
+    };
+    let throttled = figures_of(&format!("{disk}\nlimit = {{ reads = \"400/s\" }}"), job);
+    let found = shares_in(&throttled);
+    assert_eq!(largest(&found), "drive_reads", "{found:?}");
+    assert!(found["drive_reads"] > 80.0, "{found:?}");
+    // Without the limit it is faster, but not faster than with a drive that takes no time.
+    let free = rate(&figures_of(disk, job), "ops_rate").expect("a rate");
+    let real = free / rate(&throttled, "ops_rate").expect("a rate");
+    assert!(real > 2.0, "{real}");
+    if let Some(most) = rate(&throttled, "free_drive_gain_most") {
+        assert!(real < most * 1.1, "{real}, at most {most}");
+    }
+}
+
 /// A volume that is held at its operations per second: neither its media nor the CPU is slow.
 #[test]
 fn a_full_volume_is_bound_by_its_rate_limit() {
     let job = "engine = \"lmdb\"\nworkload = \"read_random\"\nrecords = 100_000\nclients = 16\n\
                cold_start = true";
-    let found = shares("device = \"model:aws-gp3\"", job);
+    let (all, said) = run_of("device = \"model:aws-gp3\"", job);
+    let found = shares_in(&all);
     assert_eq!(largest(&found), "rate_limit", "{found:?}");
+    assert!(said.contains("advice: ") && said.contains("a higher limit than 3000 IOPS"), "{said}");
     let found = shares("device = \"model:samsung-pm9a3\"", job);
     assert!(!found.contains_key("rate_limit"), "{found:?}");
 }
@@ -101,7 +142,8 @@ fn the_gain_of_a_free_drive_is_in_its_range() {
     let mut compared = 0;
     for model in ["aws-gp3", "samsung-pm9a3"] {
         let stack = format!("device = \"model:{model}\"\nwhat_if = [\"drive\"]");
-        let all = figures_of(&stack, job);
+        let (all, said) = run_of(&stack, job);
+        assert!(!said.contains("does not help"), "a free drive helps durable updates: {said}");
         for clients in ["1", "4"] {
             let value = |stack: &str, metric: &str, op: &str| {
                 let found = all.iter().find(|one| {
@@ -144,7 +186,8 @@ fn write_stalls_take_the_time_beyond_the_median() {
     let job = format!(
         "engine = \"rocksdb\"\nworkload = \"overwrite\"\nrecords = 50_000\noptions.settings = \"{settings}\""
     );
-    let all = figures_of("device = \"model:samsung-pm9a3\"", &job);
+    let (all, said) = run_of("device = \"model:samsung-pm9a3\"", &job);
+    assert!(said.contains("compaction that keeps up gives"), "{said}");
     let value = |metric: &str| {
         let found = all.iter().find(|one| one["metric"].as_str() == Some(metric));
         found.and_then(|one| one["value"].as_f64()).expect("a figure")

@@ -92,9 +92,13 @@ fn a_traced_trial_splits_a_request_below_the_system_call() {
         return skip("tracing a trial", "root");
     }
     let scratch = DiskScratch(Scratch::new());
-    let study = "schema = 2\nname = \"path\"\n[[stack]]\nname = \"disk\"\ndevice = \"file\"\n\
-                 size = \"64MiB\"\nsubmission = \"psync\"\n[[experiment]]\nname = \"reads\"\nwarm_up = \"200ms\"\n\
-                 duration = \"1s\"\n[experiment.job]\nengine = \"block\"\ntrace = true\n";
+    let study = [
+        "schema = 2\nname = \"path\"",
+        "[[stack]]\nname = \"disk\"\ndevice = \"file\"\nsize = \"64MiB\"\nsubmission = \"psync\"",
+        "[[experiment]]\nname = \"reads\"\nwarm_up = \"200ms\"\nduration = \"1s\"",
+        "[experiment.job]\nengine = \"block\"\ntrace = true",
+    ]
+    .join("\n");
     std::fs::write(scratch.path().join("path.toml"), study).expect("written");
     expect(&scratch.run("run path.toml --out run"), 0);
     let figures = scratch.json("figures run --json");

@@ -1,0 +1,101 @@
+//! Advice in words: one sentence with its number, its bounds and its source.
+
+use analysis::advice::{Advice, Remedy, advice};
+use analysis::decision::{Decision, LimitedBy, decisions};
+use analysis::gain::Gain;
+use archive::Run;
+use serde::Serialize;
+use units::Bytes;
+
+use crate::decision_view::gain_range;
+use crate::what_if::without_variants;
+use crate::words::{engine_title, experiment_title, storage_words};
+
+/// A sentence, and where its evidence is on the page.
+#[derive(Serialize)]
+pub(crate) struct AdviceView {
+    text: String,
+    /// The table has every decision; the bars only the first ones.
+    evidence: &'static str,
+}
+
+/// Advice of a run, for a terminal.
+#[must_use]
+pub fn advice_lines(run: &Run) -> Vec<String> {
+    let own = without_variants(run);
+    let all = decisions(&own);
+    advice(&all).iter().map(sentence).collect()
+}
+
+pub(crate) fn advice_views(decisions: &[Decision<'_>]) -> Vec<AdviceView> {
+    let view = |one: &Advice<'_>| AdviceView { text: sentence(one), evidence: "#decision" };
+    advice(decisions).iter().map(view).collect()
+}
+
+fn sentence(one: &Advice<'_>) -> String {
+    let group = &one.choice.group;
+    let repetitions = group.trials.len();
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let range = |gain: &Gain| gain_range(gain);
+    let most = |share: f64| format!("{:.1}x", 1.0 / (1.0 - share.min(0.99)));
+    let told = match &one.remedy {
+        Remedy::IdleHost(share) => format!(
+            "repeat it on an idle host: other programs used {} of the CPUs, so it says little about the storage",
+            percent(*share)
+        ),
+        Remedy::HigherLimit(limit, share) => format!(
+            "a volume with a higher limit than {} gives up to {}: operations wait for it {} of their time",
+            limit_words(*limit),
+            most(*share),
+            percent(*share)
+        ),
+        Remedy::FewerStalls(share) => format!(
+            "compaction that keeps up gives up to {}: writes are stalled {} of the time \
+             (max_background_jobs, write_buffer_size, or a lower write rate)",
+            most(*share),
+            percent(*share)
+        ),
+        Remedy::FewerCommits(share) => format!(
+            "more clients give nothing, more updates per commit do: clients wait for one another {} of their time",
+            percent(*share)
+        ),
+        Remedy::FasterFlushes(share, gain) => format!(
+            "a drive that acknowledges flushes sooner (power-loss protection) helps: flushes take {} of an \
+             operation, and an infinitely fast drive gives {}",
+            percent(*share),
+            range(gain)
+        ),
+        Remedy::FasterDrive(share, gain) => format!(
+            "a faster drive helps: the drive takes {} of an operation, and an infinitely fast one gives {}",
+            percent(*share),
+            range(gain)
+        ),
+        Remedy::NoDrive(share, gain) => format!(
+            "a faster drive does not help: the drive takes {} of an operation, and an infinitely fast one gives \
+             at most {:.2}x",
+            percent(*share),
+            gain.high
+        ),
+        Remedy::MoreCores(share, gain) => format!(
+            "more cores help: CPU time and waiting for a CPU take {} of an operation, and twice the cores give {}",
+            percent(*share),
+            range(gain)
+        ),
+    };
+    format!(
+        "{}, {} ({}), on {}: {told} (n = {repetitions}, {}).",
+        engine_title(group),
+        one.counted.words(),
+        experiment_title(group),
+        storage_words(group.stack_title()),
+        group.first.source
+    )
+}
+
+fn limit_words(limit: LimitedBy) -> String {
+    match limit {
+        LimitedBy::VolumeOperations(limit, _) => format!("{limit} IOPS"),
+        LimitedBy::VolumeBytes(limit, _) => format!("{}/s", Bytes(limit)),
+        _ => String::new(),
+    }
+}
