@@ -12,65 +12,16 @@ use indexmap::IndexMap;
 use stats::Limit;
 use stats::estimate::{Estimate, ratio};
 use study::Source;
-use validate::PredictionError;
 use workload::OpClass;
 
 use crate::doubts::{WarningKind, doubts_of};
 use crate::gain::{Gain, gains};
 use crate::groups::{Group, Ops, groups, in_flight, is_sql};
+pub use crate::metric::DecisionMetric;
 use crate::range::{RatioSide, ValueRange, ratio_range, value_range};
+pub use crate::reliability::Reliability;
+use crate::reliability::standing;
 use crate::time_parts::{Part, TimeParts, mixed_parts, time_parts};
-
-/// The metric that is compared for an engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum DecisionMetric {
-    /// SQL transactions per second.
-    Transactions,
-    /// Updates per second, each on the medium before it was acknowledged.
-    DurableUpdates,
-    /// Updates per second.
-    Updates,
-    /// Lookups per second.
-    Lookups,
-    /// The time of one read at the lowest queue depth.
-    ReadTime,
-    /// p99 of an operation in an open loop, where the rate itself carries no information.
-    TimeAtRate(OpClass),
-}
-
-impl DecisionMetric {
-    /// Name with its unit.
-    #[must_use]
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Transactions => "transactions/s",
-            Self::DurableUpdates => "durable updates/s",
-            Self::Updates => "updates/s",
-            Self::Lookups => "lookups/s",
-            Self::ReadTime => "median read latency",
-            Self::TimeAtRate(OpClass::Transaction) => "99th percentile of a transaction",
-            Self::TimeAtRate(OpClass::Read) => "99th percentile of a lookup",
-            Self::TimeAtRate(_) => "99th percentile of an update",
-        }
-    }
-
-    /// Whether more is better.
-    #[must_use]
-    pub const fn is_rate(self) -> bool {
-        !matches!(self, Self::ReadTime | Self::TimeAtRate(_))
-    }
-
-    /// The operations that it counts.
-    #[must_use]
-    pub const fn ops(self) -> Ops {
-        Ops::Only(match self {
-            Self::Transactions => OpClass::Transaction,
-            Self::DurableUpdates | Self::Updates => OpClass::Write,
-            Self::Lookups | Self::ReadTime => OpClass::Read,
-            Self::TimeAtRate(class) => class,
-        })
-    }
-}
 
 /// The resource that limited a rate, as counters show.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -94,23 +45,6 @@ pub enum LimitedBy {
     Nothing(Part, f64),
     /// No counter shows one.
     Unknown,
-}
-
-/// Reliability of a number.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Reliability {
-    /// Measured on a real target.
-    Measured,
-    /// Emulation was accurate.
-    EmulationAccurate,
-    /// Run in virtual time.
-    Simulated,
-    /// The emulated drive received no requests.
-    NoRequests,
-    /// Emulation was inaccurate, or its accuracy is unknown; the reason.
-    Unreliable(String),
-    /// The value of a prediction.
-    Predicted(PredictionError),
 }
 
 /// Result of one stack.
@@ -420,71 +354,11 @@ fn volume_limit(group: &Group<'_>, parts: &TimeParts) -> Option<LimitedBy> {
     })
 }
 
-pub(crate) fn standing(group: &Group<'_>, counted: DecisionMetric) -> Reliability {
-    match group.first.source {
-        Source::Measured | Source::Published => Reliability::Measured,
-        Source::Predicted => {
-            let metric =
-                if counted == DecisionMetric::ReadTime { "latency_p50" } else { "tx_rate" };
-            Reliability::Predicted(group.worth(metric).unwrap_or(PredictionError::NotValidated))
-        }
-        // A simulated drive has no emulation overhead.
-        Source::Emulated if group.trials.iter().all(|trial| trial.result.is_simulated()) => {
-            Reliability::Simulated
-        }
-        Source::Emulated => {
-            let asked = |trial: &&TrialRecord| {
-                trial.result.served.is_some_and(|served| served.requests() > 0)
-            };
-            match group.trials.iter().find_map(|trial| not_as_asked(trial)) {
-                Some(why) => Reliability::Unreliable(why),
-                None if group.trials.iter().all(asked) => Reliability::EmulationAccurate,
-                None => Reliability::NoRequests,
-            }
-        }
-    }
-}
-
-/// Returns how far delivered times deviate from the model, or that they are unknown; `None` if emulation was
-/// accurate.
-fn not_as_asked(trial: &TrialRecord) -> Option<String> {
-    match &trial.result.served {
-        None => Some("the delivered times are missing".to_owned()),
-        Some(served) if served.is_faithful() => None,
-        Some(served) => Some(match served.excess() {
-            // One operation class can be far off and still be a small share.
-            Some((off, name)) if off.abs() > served.starved_share => format!(
-                "{name} {}, requests overall {}",
-                off_words(off),
-                stats::longer_words(served.longer())
-            ),
-            _ => served.starved_words(),
-        }),
-    }
-}
-
-/// `took 47 % longer than modelled`.
-fn off_words(off: f64) -> String {
-    match off {
-        off if off >= 9.0 => format!("took {:.0} times as long as modelled", 1.0 + off),
-        off if off >= 1.0 => format!("took {:.1} times as long as modelled", 1.0 + off),
-        off if off >= 0.0 => format!("took {:.0} % longer than modelled", off * 100.0),
-        off => format!("took {:.0} % less time than modelled", -off * 100.0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::test_run::run_of;
     use units::Nanos;
-
-    #[test]
-    fn how_far_off_a_drive_was_reads_as_time() {
-        assert_eq!(off_words(0.47), "took 47 % longer than modelled");
-        assert_eq!(off_words(227.0), "took 228 times as long as modelled");
-        assert_eq!(off_words(-0.2), "took 20 % less time than modelled");
-    }
 
     const TWO: &str = "schema = 1\nname = \"s\"\nREF[[stack]]\nname = \"a\"\ndevice = \"file\"\n[[stack]]\n\
         name = \"b\"\ndevice = \"model:intel-p4800x\"\nATTACH[[experiment]]\nname = \

@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use archive::Run;
 use stats::estimate::{Estimate, ratio};
 
-use crate::decision::{DecisionMetric, Reliability, answer_of, counted_of, standing};
+use crate::decision::{DecisionMetric, Reliability, answer_of, counted_of};
 use crate::groups::{Group, groups};
+use crate::reliability::standing;
 
 /// One stack relative to another over all shared jobs.
 #[derive(Debug)]

@@ -2,16 +2,17 @@
 //!
 //! A measurement has the range of its repetitions. A simulation has the errors of its class, from comparisons
 //! of simulations with real drives (docs/round-trip.csv, docs/virtual-time.csv); a predicted read those of
-//! held-out published figures (docs/validation.csv). Invariants: a range contains its value or, where the
-//! errors of its class have one sign, lies beside it; single measurements have none. The error of a profile
+//! held-out published figures (docs/validation.csv). A range lies above or below its value where the errors of
+//! its class have one sign. Invariants: single measurements have no range; the error of a drive's profile
 //! is not part of the range of a simulation: profiles differ too much for one number.
 
 use stats::estimate::Estimate;
 use study::Source;
 use validate::{FIGURES_MIN, PredictionError};
 
-use crate::decision::{DecisionMetric, Reliability};
 use crate::groups::Group;
+use crate::metric::DecisionMetric;
+use crate::reliability::Reliability;
 
 /// A range, and what it follows from.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,11 +56,11 @@ const fn simulation_error(engine: &str, counted: DecisionMetric) -> Option<Simul
     Some(SimulationError { low, high })
 }
 
-/// Ratio of two simulated rates of one job on two drives, over the real ratio: nine in ten of 42 pairs lie within
-/// this factor and its inverse.
+/// Ratio of two simulated rates of one job on two drives, over the real ratio: nine in ten of 42 pairs lie
+/// within this factor and its inverse.
 const SIMULATED_RATIO: f64 = 1.17;
-/// Error of a predicted read, alone, where fewer than three figures are near: contains at least 8 of 10 held-out rates,
-/// means and medians.
+/// Error of a predicted read, alone, where fewer than three figures are near: contains at least 8 of 10
+/// held-out rates, means and medians.
 const READS_ALONE: f64 = 0.20;
 
 /// The range of the value of a group.

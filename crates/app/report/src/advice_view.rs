@@ -7,9 +7,10 @@ use archive::Run;
 use serde::Serialize;
 use units::Bytes;
 
+use crate::comparison::subject;
 use crate::decision_view::gain_range;
 use crate::what_if::without_variants;
-use crate::words::{engine_title, experiment_title, storage_words};
+use crate::words::storage_words;
 
 /// A sentence, and where its evidence is on the page.
 #[derive(Serialize)]
@@ -40,11 +41,13 @@ fn sentence(one: &Advice<'_>) -> String {
     let most = |share: f64| format!("{:.1}x", 1.0 / (1.0 - share.min(0.99)));
     let told = match &one.remedy {
         Remedy::IdleHost(share) => format!(
-            "repeat it on an idle host: other programs used {} of the CPUs, so it says little about the storage",
+            "repeat it on an idle host: other programs used {} of the CPUs, so it says little about \
+             the storage",
             percent(*share)
         ),
         Remedy::HigherLimit(limit, share) => format!(
-            "a volume with a higher limit than {} gives up to {}: operations wait for it {} of their time",
+            "a volume with a higher limit than {} gives up to {}: operations wait for it {} of their \
+             time",
             limit_words(*limit),
             most(*share),
             percent(*share)
@@ -56,37 +59,38 @@ fn sentence(one: &Advice<'_>) -> String {
             percent(*share)
         ),
         Remedy::FewerCommits(share) => format!(
-            "more clients give nothing, more updates per commit do: clients wait for one another {} of their time",
+            "more clients give nothing, more updates per commit do: clients wait for one another {} \
+             of their time",
             percent(*share)
         ),
         Remedy::FasterFlushes(share, gain) => format!(
-            "a drive that acknowledges flushes sooner (power-loss protection) helps: flushes take {} of an \
-             operation, and an infinitely fast drive gives {}",
+            "a drive that acknowledges flushes sooner (power-loss protection) helps: flushes take {} \
+             of an operation, and an infinitely fast drive gives {}",
             percent(*share),
             range(gain)
         ),
         Remedy::FasterDrive(share, gain) => format!(
-            "a faster drive helps: the drive takes {} of an operation, and an infinitely fast one gives {}",
+            "a faster drive helps: the drive takes {} of an operation, and an infinitely fast one \
+             gives {}",
             percent(*share),
             range(gain)
         ),
         Remedy::NoDrive(share, gain) => format!(
-            "a faster drive does not help: the drive takes {} of an operation, and an infinitely fast one gives \
-             at most {:.2}x",
+            "a faster drive does not help: the drive takes {} of an operation, and an infinitely fast \
+             one gives at most {:.2}x",
             percent(*share),
             gain.high
         ),
         Remedy::MoreCores(share, gain) => format!(
-            "more cores help: CPU time and waiting for a CPU take {} of an operation, and twice the cores give {}",
+            "more cores help: CPU time and waiting for a CPU take {} of an operation, and twice the \
+             cores give {}",
             percent(*share),
             range(gain)
         ),
     };
     format!(
-        "{}, {} ({}), on {}: {told} (n = {repetitions}, {}).",
-        engine_title(group),
-        one.counted.words(),
-        experiment_title(group),
+        "{} on {}: {told} (n = {repetitions}, {}).",
+        subject(group, one.counted),
         storage_words(group.stack_title()),
         group.first.source
     )

@@ -175,7 +175,7 @@ const GRAVE: [WarningKind; 5] = [
     WarningKind::Unsteady,
 ];
 
-/// Ratio from which on a storage is faster although both results have grave warnings, unless operations failed.
+/// Ratio from which on a storage is faster although results have grave warnings, unless operations failed.
 const FAR: f64 = 1.5;
 
 /// Whether grave warnings may explain the difference between two storages.

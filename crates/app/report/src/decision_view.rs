@@ -314,7 +314,7 @@ pub(crate) fn standing_words(standing: &Reliability) -> String {
     match standing {
         Reliability::Measured => "measured".into(),
         Reliability::EmulationAccurate => "emulation accurate".into(),
-        Reliability::Simulated => "virtual time, not validated".into(),
+        Reliability::Simulated => "simulated; profile not validated".into(),
         Reliability::NoRequests => "the drive served no request".into(),
         Reliability::Unreliable(why) => format!("not reliable: {why}"),
         Reliability::Predicted(PredictionError::HeldOut { median, figures, .. }) => {

@@ -86,7 +86,9 @@ fn emulated(stack: &StackRecord, decisions: &[Decision<'_>]) -> String {
     let doubted = own.clone().filter(|c| matches!(c.standing, Reliability::Unreliable(_))).count();
     let simulated = own.clone().filter(|c| c.standing == Reliability::Simulated).count();
     if simulated > 0 {
-        return "run in virtual time, which has not been validated with databases".to_owned();
+        return "run in virtual time; ranges contain the errors of such jobs elsewhere, without that of this \
+                drive's profile"
+            .to_owned();
     }
     let mut text = match (doubted, own.count()) {
         (_, 0) => "no results in the tables above".to_owned(),
