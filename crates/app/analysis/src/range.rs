@@ -2,8 +2,8 @@
 //!
 //! A measurement has the range of its repetitions. A simulation has the errors of its class, from comparisons
 //! of simulations with real drives (docs/round-trip.csv, docs/virtual-time.csv); a predicted read those of
-//! held-out published figures (docs/validation.csv). A range lies above or below its value where the errors of
-//! its class have one sign. Invariants: single measurements have no range; the error of a drive's profile
+//! held-out published figures (docs/validation.csv). A range lies above or below its value where the errors
+//! of its class have one sign. Invariants: single measurements have no range; the error of a drive's profile
 //! is not part of the range of a simulation: profiles differ too much for one number.
 
 use stats::estimate::Estimate;
