@@ -3,7 +3,8 @@
 //! A measurement has the range of its repetitions. A simulation has the errors of its class, from comparisons
 //! of simulations with real drives (docs/round-trip.csv, docs/virtual-time.csv); a predicted read those of
 //! held-out published figures (docs/validation.csv). A range lies above or below its value where the errors
-//! of its class have one sign. Invariants: single measurements have no range; the error of a drive's profile
+//! of its class have one sign. Single measurements have the
+//! variation of this host if it was measured. Invariant: the error of a drive's profile
 //! is not part of the range of a simulation: profiles differ too much for one number.
 
 use stats::estimate::Estimate;
@@ -30,6 +31,8 @@ pub struct ValueRange {
 pub enum RangeBasis {
     /// 95 % confidence interval of repetitions.
     Repetitions,
+    /// 95 % range of single runs on this host, whose variation was measured before.
+    Noise,
     /// Errors of simulations of such jobs.
     Simulation,
     /// Errors of predictions of held-out figures.
@@ -59,6 +62,8 @@ const fn simulation_error(engine: &str, counted: DecisionMetric) -> Option<Simul
 /// Ratio of two simulated rates of one job on two drives, over the real ratio: nine in ten of 42 pairs lie
 /// within this factor and its inverse.
 const SIMULATED_RATIO: f64 = 1.17;
+/// 97.5th percentile of the normal distribution.
+const NORMAL_95: f64 = 1.96;
 /// Error of a predicted read, alone, where fewer than three figures are near: contains at least 8 of 10
 /// held-out rates, means and medians.
 const READS_ALONE: f64 = 0.20;
@@ -99,8 +104,31 @@ pub(crate) fn value_range(
         (None, Some((low, high))) if group.first.source != Source::Predicted => {
             Some(ValueRange { low, high, basis: RangeBasis::Repetitions })
         }
-        _ => None,
+        _ => {
+            let (low, high) = single_run(group, (value, counted))?;
+            Some(ValueRange { low, high, basis: RangeBasis::Noise })
+        }
     }
+}
+
+/// The 95 % range of a measurement with n = 1, by the host's variation in such jobs or, if these were not
+/// repeated, in those that vary most.
+fn single_run(
+    group: &Group<'_>,
+    (value, counted): (&Estimate, DecisionMetric),
+) -> Option<(f64, f64)> {
+    let noise = &group.run.header.noise;
+    let metric = match counted {
+        DecisionMetric::ReadTime => "latency_p50",
+        DecisionMetric::TimeAtRate(_) => "latency_p99",
+        _ => "rate",
+    };
+    let own = noise.get(&format!("{} {} {metric}", group.first.engine, counted.ops().word()));
+    let alike = noise.iter().filter(|(name, _)| name.ends_with(metric)).map(|(_, share)| share);
+    let share = own.or_else(|| alike.max_by(|a, b| a.total_cmp(b)))?;
+    let factor = (NORMAL_95 * share.ln_1p()).exp();
+    let measured = group.first.source == Source::Measured && !value.at_least;
+    measured.then(|| (value.value / factor, value.value * factor))
 }
 
 /// One side of a ratio.
@@ -218,6 +246,27 @@ mod tests {
             .collect();
         let inside = errors.iter().filter(|error| error.abs() <= READS_ALONE * 100.0).count();
         assert!(errors.len() >= 10 && inside as f64 >= 0.8 * errors.len() as f64, "{errors:?}");
+    }
+
+    /// A single run without a range looks exact.
+    #[test]
+    fn a_single_run_has_the_variation_of_its_host() {
+        let study = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
+                     [[experiment]]\nname = \"e\"\n[experiment.block]\n";
+        let mut run = crate::test_run::run_of(study, units::Nanos(100_000));
+        let range = |run: &archive::Run| {
+            let group = crate::groups(run).remove(0);
+            let value = Estimate::of(100.0, 1);
+            value_range(&group, (&value, DecisionMetric::ReadTime), &Reliability::Measured)
+        };
+        assert_eq!(range(&run), None);
+        run.header.noise =
+            [("lmdb read latency_p50".into(), 0.2), ("block read rate".into(), 0.9)].into();
+        let other = range(&run).expect("the largest of this metric");
+        assert!((other.high - 143.0).abs() < 1.0 && (other.low - 70.0).abs() < 1.0, "{other:?}");
+        run.header.noise.insert("block read latency_p50".into(), 0.05);
+        let own = range(&run).expect("its own");
+        assert!((own.high - 110.0).abs() < 0.5 && own.basis == RangeBasis::Noise, "{own:?}");
     }
 
     #[test]

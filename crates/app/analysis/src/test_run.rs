@@ -29,6 +29,7 @@ pub(crate) fn run_of(study: &str, time: Nanos) -> Run {
         trials_planned: plan.trials.len() as u32,
         skipped: Vec::new(),
         left_out: Vec::new(),
+        noise: Default::default(),
         sums: false,
     };
     let trials = plan.trials.iter().map(|trial| TrialRecord {

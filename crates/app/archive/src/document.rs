@@ -51,6 +51,14 @@ pub struct RunHeader {
     /// Numbers of planned trials left out because the machine lacks something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<u32>,
+    /// Standard deviation of one run, as a share of its value, by engine, operation and metric, as measured on
+    /// this host before.
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "bounded_map::<_, _, TEXTS_MAX>"
+    )]
+    pub noise: BTreeMap<String, f64>,
     /// Whether the folder has a list of checksums; the first versions wrote none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sums: bool,

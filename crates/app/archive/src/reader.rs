@@ -314,6 +314,7 @@ mod tests {
             trials_planned: 2,
             skipped: Vec::new(),
             left_out: Vec::new(),
+            noise: Default::default(),
             sums: false,
         };
         let study = study::parse(STUDY, study::Engines::ANY).unwrap();

@@ -2,6 +2,7 @@
 //!
 //! Invariants: values from another kernel or CPU are not shown; no value is shown next to predictions.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use analysis::compared::{Comparison, Row};
@@ -67,15 +68,29 @@ impl Noise {
     }
 }
 
-/// The stored variation for the classes of figures in a comparison.
-pub fn beside(comparison: &Comparison) -> Option<String> {
+/// Standard deviation of one run, as a share of its value, by engine, operation and metric; empty if none was
+/// measured on this host.
+pub fn single_runs() -> BTreeMap<String, f64> {
+    let figures = stored().map_or_else(Vec::new, |noise| noise.figures);
+    let name = |one: &Spread| format!("{} {} {}", one.engine, one.op, one.metric);
+    // A pair's difference varies by the root of two more than a run.
+    figures.iter().map(|one| (name(one), one.percent / 100.0 / f64::sqrt(2.0))).collect()
+}
+
+/// The stored values, if they were measured on this kernel and CPU.
+fn stored() -> Option<Noise> {
     let text = std::fs::read_to_string(file(&state_directory().ok()?)).ok()?;
     let noise: Noise = serde_json::from_str(&text).ok()?;
+    (noise.host == runner::host_name()).then_some(noise)
+}
+
+/// The stored variation for the classes of figures in a comparison.
+pub fn beside(comparison: &Comparison) -> Option<String> {
     let of_hosts = |row: &&Row| !row.sources.contains(&Source::Predicted);
     let alike = |one: &Spread| {
         comparison.rows.iter().filter(of_hosts).any(|row| {
             (row.engine.as_str(), row.ops, row.metric) == (&*one.engine, &*one.op, &*one.metric)
         })
     };
-    (noise.host == runner::host_name()).then(|| noise.sentence(alike)).flatten()
+    stored()?.sentence(alike)
 }

@@ -53,6 +53,7 @@ impl Running {
             out,
             confirmed: confirmed.to_vec(),
             here: self.here.clone(),
+            noise: crate::noise_file::single_runs(),
             journal: &self.journal,
             version: env!("CARGO_PKG_VERSION"),
             build: BUILD,

@@ -205,7 +205,7 @@ fn compared(
         ),
         Order::Inconclusive => write!(
             out,
-            "{subject} on {} vs {}: inconclusive, {values} ({note}).",
+            "{subject} on {} vs {}: inconclusive, {values} ({note}; --repeat 5 narrows it).",
             best.storage, here.storage
         ),
     }

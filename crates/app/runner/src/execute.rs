@@ -149,6 +149,7 @@ pub(crate) fn execute_on<'e>(
         started: now.strftime("%Y-%m-%d %H:%M:%S %Z").to_string(),
         provenance: Provenance::read(options.version, options.build),
         stacks: executor.stack_records(&study),
+        noise: options.noise.clone(),
         trials_planned: u32::try_from(plan.trials.len()).unwrap_or(u32::MAX),
         skipped,
         left_out,

@@ -1,5 +1,6 @@
 //! Options of a run set by its caller.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
@@ -15,6 +16,8 @@ pub struct Options<'a> {
     pub confirmed: Vec<String>,
     /// Calibration of this host, used by predictions unless a stack names a host path.
     pub here: Option<sim::Calibration>,
+    /// Run-to-run variation of this host, for the run's record.
+    pub noise: BTreeMap<String, f64>,
     /// Undo journal.
     pub journal: &'a Journal,
     /// Version of the program.

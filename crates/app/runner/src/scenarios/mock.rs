@@ -136,6 +136,7 @@ impl Scenario {
             out: Some(self.out.clone()),
             confirmed: Vec::new(),
             here: None,
+            noise: Default::default(),
             journal: &journal,
             version: "0",
             build: "test",
