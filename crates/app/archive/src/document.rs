@@ -51,8 +51,8 @@ pub struct RunHeader {
     /// Numbers of planned trials left out because the machine lacks something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<u32>,
-    /// Standard deviation of one run, as a share of its value, by engine, operation and metric, as measured on
-    /// this host before.
+    /// Standard deviation of one run, as a share of its value, by engine, operation and metric, as measured
+    /// on this host before.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
