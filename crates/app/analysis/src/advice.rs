@@ -6,7 +6,9 @@
 use std::collections::HashSet;
 use std::mem::{Discriminant, discriminant};
 
-use crate::decision::{Choice, Decision, DecisionMetric, LimitedBy};
+use stats::Limit;
+
+use crate::decision::{Choice, Decision, DecisionMetric, LimitedBy, Reliability};
 use crate::gain::{Change, Gain};
 use crate::time_parts::{Part, TimeParts, mixed_parts, stalled_share, time_parts};
 
@@ -30,8 +32,8 @@ pub enum Remedy {
     HigherLimit(LimitedBy, f64),
     /// Let memtable flushes and compactions keep up: writes are held up for this share of the time.
     FewerStalls(f64),
-    /// A drive that acknowledges flushes sooner, and the gain from one without latency.
-    FasterFlushes(f64, Gain),
+    /// A drive that acknowledges flushes at once: this share takes flushes.
+    FasterFlushes(f64),
     /// A faster drive, and the gain from one without latency.
     FasterDrive(f64, Gain),
     /// No drive: with one without latency the rate would rise by at most this gain.
@@ -49,14 +51,19 @@ impl Remedy {
             Self::IdleHost(share)
             | Self::HigherLimit(_, share)
             | Self::FewerStalls(share)
-            | Self::FewerCommits(share) => 1.0 / (1.0 - share.min(0.99)),
-            Self::FasterFlushes(_, gain)
-            | Self::FasterDrive(_, gain)
-            | Self::MoreCores(_, gain) => gain.high,
+            | Self::FasterFlushes(share)
+            | Self::FewerCommits(share) => without(*share),
+            Self::FasterDrive(_, gain) | Self::MoreCores(_, gain) => gain.high,
             // Saves a purchase.
             Self::NoDrive(..) => 2.0,
         }
     }
+}
+
+/// The most that a rate can rise if this share of an operation's time is removed.
+#[must_use]
+pub fn without(share: f64) -> f64 {
+    1.0 / (1.0 - share.min(0.99))
 }
 
 /// A piece of advice about the reference of a decision.
@@ -77,7 +84,12 @@ pub fn advice<'a>(decisions: &'a [Decision<'a>]) -> Vec<Advice<'a>> {
     found.sort_by(|a, b| b.remedy.potential().total_cmp(&a.remedy.potential()));
     let mut known: HashSet<(&str, Discriminant<Remedy>)> = HashSet::new();
     found.retain(|one| {
-        known.insert((one.choice.group.first.engine.as_str(), discriminant(&one.remedy)))
+        let engine = match one.remedy {
+            // Once for the whole run, with the most affected result.
+            Remedy::IdleHost(_) => "",
+            _ => one.choice.group.first.engine.as_str(),
+        };
+        known.insert((engine, discriminant(&one.remedy)))
     });
     found.truncate(ADVICE_MAX);
     found
@@ -85,32 +97,45 @@ pub fn advice<'a>(decisions: &'a [Decision<'a>]) -> Vec<Advice<'a>> {
 
 fn of_decision<'a>(decision: &'a Decision<'a>) -> Vec<Advice<'a>> {
     let (choice, counted) = (decision.here(), decision.counted);
-    if counted == DecisionMetric::ReadTime {
+    let unreliable = matches!(choice.standing, Reliability::Unreliable(_));
+    if counted == DecisionMetric::ReadTime || unreliable {
         return Vec::new();
     }
     let parts = time_parts(&choice.group, counted.ops()).or_else(|| mixed_parts(&choice.group));
-    let remedies = parts.map_or_else(Vec::new, |parts| remedies(choice, &parts));
+    let remedies = parts.map_or_else(Vec::new, |parts| remedies((choice, counted), &parts));
     remedies.into_iter().map(|remedy| Advice { choice, counted, remedy }).collect()
 }
 
-fn remedies(choice: &Choice<'_>, parts: &TimeParts) -> Vec<Remedy> {
+/// Share of the CPUs that other programs used.
+fn of_others(choice: &Choice<'_>) -> f64 {
+    let limits = choice.group.trials.iter().flat_map(|trial| &trial.result.limits);
+    let others = limits.map(|limit| match limit {
+        Limit::Processors { others, .. } | Limit::Others { others } => *others,
+        Limit::Thread { .. } => 0.0,
+    });
+    others.fold(0.0, f64::max)
+}
+
+fn remedies((choice, counted): (&Choice<'_>, DecisionMetric), parts: &TimeParts) -> Vec<Remedy> {
     let mut found = Vec::new();
     let gain = |change| choice.gains.iter().find(|gain| gain.change == change).copied();
-    match choice.limited {
-        LimitedBy::OtherProcesses(share) if share >= OTHERS_MIN => {
-            // Everything else is about a host with fewer CPUs than it has.
-            return vec![Remedy::IdleHost(share)];
-        }
-        limit @ (LimitedBy::VolumeOperations(_, share) | LimitedBy::VolumeBytes(_, share)) => {
-            found.push(Remedy::HigherLimit(limit, share));
-        }
-        _ => {}
+    let others = of_others(choice);
+    if others >= OTHERS_MIN {
+        // Everything else is about a host with fewer CPUs than it has.
+        return vec![Remedy::IdleHost(others)];
+    }
+    // Waits for other clients shrink as these get faster.
+    let waits = parts.share_of_others();
+    let own = |share: f64| share / (1.0 - waits).max(share).max(f64::MIN_POSITIVE);
+    let limit = choice.limited;
+    if let LimitedBy::VolumeOperations(_, share) | LimitedBy::VolumeBytes(_, share) = limit {
+        found.push(Remedy::HigherLimit(limit, own(share)));
     }
     if let Some(stalled) = stalled_share(choice.group.first).filter(|share| *share >= SHARE_MIN) {
         found.push(Remedy::FewerStalls(stalled));
     }
-    let waits = parts.share_of_others();
-    if waits >= 0.5 {
+    let commits = matches!(counted, DecisionMetric::DurableUpdates | DecisionMetric::Transactions);
+    if waits >= 0.5 && commits {
         found.push(Remedy::FewerCommits(waits));
     }
     let drive = parts.drive_share().unwrap_or(0.0);
@@ -118,7 +143,8 @@ fn remedies(choice: &Choice<'_>, parts: &TimeParts) -> Vec<Remedy> {
     match gain(Change::FreeDrive) {
         Some(gain) if gain.high <= GAIN_MIN => found.push(Remedy::NoDrive(drive, gain)),
         Some(gain) if gain.low >= GAIN_MIN && flushes >= drive / 2.0 => {
-            found.push(Remedy::FasterFlushes(flushes, gain));
+            found.push(Remedy::FasterFlushes(own(flushes)));
+            found.push(Remedy::FasterDrive(drive, gain));
         }
         Some(gain) if gain.low >= GAIN_MIN => found.push(Remedy::FasterDrive(drive, gain)),
         // No wait for the drive was counted, and everything else was.
@@ -136,4 +162,53 @@ fn remedies(choice: &Choice<'_>, parts: &TimeParts) -> Vec<Remedy> {
         found.push(Remedy::MoreCores(cpu, gain));
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::decisions;
+    use units::Nanos;
+
+    fn parts(shares: &[(Part, u64)]) -> TimeParts {
+        let parts = shares.iter().map(|(part, share)| (*part, Nanos(*share))).collect();
+        TimeParts { whole: Nanos(100), parts }
+    }
+
+    /// Advice that names the wrong remedy sends its reader shopping for the wrong thing.
+    #[test]
+    fn each_cause_has_its_own_remedy() {
+        let study = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
+                     [[experiment]]\nname = \"e\"\n[experiment.block]\n";
+        let mut run = crate::test_run::run_of(study, Nanos(100_000));
+        run.trials[0].engine = "lmdb".into();
+        let free = |low, high| Gain { change: Change::FreeDrive, low, high };
+        let of = |shares: &[(Part, u64)], gains: &[Gain], limits: &[Limit]| -> Vec<Remedy> {
+            let mut run = run.clone();
+            run.trials[0].result.limits = limits.to_vec();
+            let mut all = decisions(&run);
+            let choice = &mut all[0].choices[0];
+            choice.gains = gains.to_vec();
+            remedies((choice, DecisionMetric::DurableUpdates), &parts(shares))
+        };
+        let flushes = [(Part::Cpu, 40), (Part::DriveWrites, 20), (Part::DriveFlushes, 40)];
+        let found = of(&flushes, &[free(2.0, 2.5)], &[]);
+        assert_eq!(found, [Remedy::FasterFlushes(0.4), Remedy::FasterDrive(0.6, free(2.0, 2.5))]);
+        assert!((without(0.4) - 1.0 / 0.6).abs() < 1e-9, "flushes alone are less than the drive");
+        let reads = [(Part::Cpu, 20), (Part::DriveReads, 80)];
+        let found = of(&reads, &[free(4.0, 5.0)], &[]);
+        assert_eq!(found, [Remedy::FasterDrive(0.8, free(4.0, 5.0))]);
+        let cpu = [(Part::Cpu, 97), (Part::DriveReads, 3)];
+        let cores = Gain { change: Change::TwiceTheCores, low: 1.0, high: 1.9 };
+        let found = of(&cpu, &[free(1.0, 1.05), cores], &[]);
+        assert_eq!(found, [Remedy::NoDrive(0.03, free(1.0, 1.05)), Remedy::MoreCores(0.97, cores)]);
+        let lock = [(Part::Locks, 60), (Part::Cpu, 20), (Part::DriveFlushes, 20)];
+        let found = of(&lock, &[free(1.5, 2.0)], &[]);
+        assert_eq!(found[0], Remedy::FewerCommits(0.6));
+        // Half of what remains without the waits for others.
+        assert_eq!(found[1], Remedy::FasterFlushes(0.5));
+        // On a busy host nothing else is known.
+        let busy = [Limit::Others { others: 0.5 }];
+        assert_eq!(of(&reads, &[free(4.0, 5.0)], &busy), [Remedy::IdleHost(0.5)]);
+    }
 }

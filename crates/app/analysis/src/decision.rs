@@ -111,8 +111,9 @@ impl<'a> Decision<'a> {
             let ((limited, gains), standing) =
                 (limited_by(&group, counted), standing(&group, counted));
             let range = value_range(&group, (&value, counted), &standing);
-            let of = RatioSide { value: &value, range, standing: &standing };
-            let here = RatioSide { value: &base, range: base_range, standing: &base_standing };
+            let of = RatioSide { group: &group, value: &value, range, standing: &standing };
+            let here =
+                RatioSide { value: &base, range: base_range, standing: &base_standing, ..of };
             let ratio_range = ratio.and_then(|ratio| ratio_range((of, here), &ratio, counted));
             let mut doubts: Vec<WarningKind> =
                 group.trials.iter().flat_map(|trial| doubts_of(trial)).collect();

@@ -146,8 +146,17 @@ impl Part {
             Self::Cpu => Some(("CPU", "computing")),
             Self::RunQueue => Some(("CPU", "waiting for one")),
             Self::WakeUps => Some(("CPU", "waking up")),
+            Self::Submission => Some(("host I/O path", "submission")),
+            Self::BlockLayer => Some(("host I/O path", "block layer")),
+            Self::Completion => Some(("host I/O path", "wake-up and completion")),
             _ => None,
         }
+    }
+
+    /// Whether it is a part of the host's path of a block request. Its wake-ups are, too.
+    #[must_use]
+    pub const fn is_host_path(self) -> bool {
+        matches!(self, Self::Submission | Self::BlockLayer | Self::Completion)
     }
 
     /// Whether it is time in the drive.

@@ -62,17 +62,23 @@ impl TimeParts {
     #[must_use]
     pub fn main_part(&self) -> Option<(Part, f64)> {
         let waits = [Part::OtherWriters, Part::Locks, Part::Rest];
+        let block = self.parts.iter().any(|(part, _)| part.is_host_path());
         let largest = |of: fn(Part) -> bool| {
             let own = || self.parts.iter().map(|(part, _)| *part).filter(|part| of(*part));
-            let share: f64 = own().map(|part| self.share(part)).sum();
+            let mut share: f64 = own().map(|part| self.share(part)).sum();
+            if block && own().any(Part::is_host_path) {
+                share += self.share(Part::WakeUps);
+            }
             let first = own().max_by(|a, b| self.share(*a).total_cmp(&self.share(*b)));
             first.map(|part| (part, share))
         };
         let alone = self.parts.iter().map(|(part, _)| *part);
-        let alone =
-            alone.filter(|part| !part.is_drive() && !part.is_cpu() && !waits.contains(part));
+        let grouped = |part: &Part| part.is_drive() || part.is_cpu() || part.is_host_path();
+        let alone = alone.filter(|part| !grouped(part) && !waits.contains(part));
         let alone = alone.map(|part| (part, self.share(part)));
-        let groups = [largest(Part::is_drive), largest(Part::is_cpu)].into_iter().flatten();
+        let cpu = if block { |part| part == Part::Cpu } else { Part::is_cpu };
+        let groups = [largest(Part::is_drive), largest(cpu), largest(Part::is_host_path)];
+        let groups = groups.into_iter().flatten();
         let counted = groups.chain(alone).max_by(|a, b| a.1.total_cmp(&b.1));
         let rest = Some((Part::Rest, self.share(Part::Rest))).filter(|(_, share)| *share > 0.0);
         let told = TOLD * (1.0 - self.share_of_others());
@@ -433,6 +439,20 @@ fn statements(group: &Group<'_>, whole: Nanos) -> Option<TimeParts> {
 mod tests {
     use super::*;
     use stats::TimedBy;
+
+    /// Submission, wake-up and completion alone are each less than the drive, together more.
+    #[test]
+    fn the_parts_of_a_host_path_compete_together() {
+        let parts = [
+            (Part::Submission, 11),
+            (Part::DriveReads, 44),
+            (Part::WakeUps, 41),
+            (Part::Completion, 4),
+        ];
+        let parts = parts.map(|(part, time)| (part, Nanos(time))).to_vec();
+        let (part, share) = TimeParts { whole: Nanos(100), parts }.main_part().unwrap();
+        assert!(part.is_host_path() && (share - 0.56).abs() < 1e-9, "{part:?} {share}");
+    }
 
     /// A live drive counts from the end of the first interval on. Dividing by all operations would make its
     /// share too small, by half in a trial of two intervals.

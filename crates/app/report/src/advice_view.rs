@@ -1,24 +1,15 @@
 //! Advice in words: one sentence with its number, its bounds and its source.
 
-use analysis::advice::{Advice, Remedy, advice};
+use analysis::advice::{Advice, Remedy, advice, without};
 use analysis::decision::{Decision, LimitedBy, decisions};
 use analysis::gain::Gain;
 use archive::Run;
-use serde::Serialize;
 use units::Bytes;
 
 use crate::comparison::subject;
 use crate::decision_view::gain_range;
 use crate::what_if::without_variants;
 use crate::words::storage_words;
-
-/// A sentence, and where its evidence is on the page.
-#[derive(Serialize)]
-pub(crate) struct AdviceView {
-    text: String,
-    /// The table has every decision; the bars only the first ones.
-    evidence: &'static str,
-}
 
 /// Advice of a run, for a terminal.
 #[must_use]
@@ -28,9 +19,8 @@ pub fn advice_lines(run: &Run) -> Vec<String> {
     advice(&all).iter().map(sentence).collect()
 }
 
-pub(crate) fn advice_views(decisions: &[Decision<'_>]) -> Vec<AdviceView> {
-    let view = |one: &Advice<'_>| AdviceView { text: sentence(one), evidence: "#decision" };
-    advice(decisions).iter().map(view).collect()
+pub(crate) fn advice_views(decisions: &[Decision<'_>]) -> Vec<String> {
+    advice(decisions).iter().map(sentence).collect()
 }
 
 fn sentence(one: &Advice<'_>) -> String {
@@ -38,7 +28,7 @@ fn sentence(one: &Advice<'_>) -> String {
     let repetitions = group.trials.len();
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
     let range = |gain: &Gain| gain_range(gain);
-    let most = |share: f64| format!("{:.1}x", 1.0 / (1.0 - share.min(0.99)));
+    let most = |share: f64| format!("{:.1}x", without(share));
     let told = match &one.remedy {
         Remedy::IdleHost(share) => format!(
             "repeat it on an idle host: other programs used {} of the CPUs, so it says little about \
@@ -63,11 +53,11 @@ fn sentence(one: &Advice<'_>) -> String {
              of their time",
             percent(*share)
         ),
-        Remedy::FasterFlushes(share, gain) => format!(
-            "a drive that acknowledges flushes sooner (power-loss protection) helps: flushes take {} \
-             of an operation, and an infinitely fast drive gives {}",
-            percent(*share),
-            range(gain)
+        Remedy::FasterFlushes(share) => format!(
+            "a drive that acknowledges flushes at once (power-loss protection) gives up to {}: flushes take \
+             {} of an operation",
+            most(*share),
+            percent(*share)
         ),
         Remedy::FasterDrive(share, gain) => format!(
             "a faster drive helps: the drive takes {} of an operation, and an infinitely fast one \
@@ -82,7 +72,7 @@ fn sentence(one: &Advice<'_>) -> String {
             gain.high
         ),
         Remedy::MoreCores(share, gain) => format!(
-            "more cores help: CPU time and waiting for a CPU take {} of an operation, and twice the \
+            "more cores may help: CPU time and waiting for a CPU take {} of an operation, and twice the \
              cores give {}",
             percent(*share),
             range(gain)

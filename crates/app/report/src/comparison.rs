@@ -5,6 +5,7 @@
 use analysis::Group;
 use analysis::decision::{Choice, Decision, DecisionMetric, LimitedBy, Reliability};
 use analysis::doubts::{WarningKind, moved_by};
+use analysis::gain::Change;
 use analysis::overall::overall;
 use analysis::range::ValueRange;
 use archive::Run;
@@ -222,7 +223,7 @@ fn compared(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> Fi
 
 fn reached(decision: &Decision<'_>, choice: &Choice<'_>) -> Finding {
     let counted = decision.counted;
-    let interval = choice.range.map(|ValueRange { low, high, .. }| match counted.is_rate() {
+    let interval = choice.range.map(|ValueRange { low, high }| match counted.is_rate() {
         true => format!("{} to {}", human_count(low), human_count(high)),
         false => format!("{} to {}", Nanos(low as u64), Nanos(high as u64)),
     });
@@ -260,6 +261,15 @@ fn second_line(decision: &Decision<'_>) -> String {
     if !unreliable.is_empty() {
         parts.push(format!("Not reliable: {}.", unreliable.join(", ")));
     }
+    let free = decision.here().gains.iter().find(|gain| gain.change == Change::FreeDrive);
+    let beyond = |best: &&Choice<'_>| free.is_some_and(|free| ratio_of(best) > free.high);
+    if let Some(best) = decision.best_other().filter(beyond) {
+        parts.push(format!(
+            "{} gains more than an infinitely fast drive could here, so a part of it is its simulated host, \
+             which is faster or less busy.",
+            title(best)
+        ));
+    }
     let here = place(decision.here());
     let limited = decision.here().limited;
     if limited != LimitedBy::Unknown {
@@ -274,7 +284,6 @@ mod tests {
     use crate::finding::times;
     use crate::stored::{self, DRIVES, at_depth_1, named};
     use analysis::decision::decisions;
-    use analysis::range::RangeBasis;
     use archive::TrialRecord;
     use stats::estimate::over_values;
 
@@ -361,8 +370,7 @@ mod tests {
         let order = |ratios: &[f64]| {
             let ratio = of(ratios);
             let range = ratio.between_repetitions();
-            let basis = RangeBasis::Repetitions;
-            order_of(ratio, range.map(|(low, high)| ValueRange { low, high, basis }))
+            order_of(ratio, range.map(|(low, high)| ValueRange { low, high }))
         };
         assert_eq!(order(&[0.7, 1.2, 2.0]), Order::Inconclusive, "from a third less to twice");
         assert!(matches!(order(&[1.9, 2.0, 2.1]), Order::Faster(_)), "twice, whichever run");

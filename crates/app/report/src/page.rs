@@ -14,7 +14,7 @@ use minijinja::{Environment, context};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::advice_view::{AdviceView, advice_views};
+use crate::advice_view::advice_views;
 use crate::answer::answer;
 use crate::bounds;
 use crate::chart::Charts;
@@ -79,7 +79,7 @@ struct RunView<'a> {
     asked: Vec<AskedView>,
     /// Number of objectives that are not listed.
     asked_left: usize,
-    advice: Vec<AdviceView>,
+    advice: Vec<String>,
     parts: Vec<PartsView>,
     trust: Vec<TrustLine>,
     scaling: Vec<ScalingView>,

@@ -44,6 +44,8 @@ pub(crate) fn run(
         Job::Act(job) => job.fills,
         Job::Kv(_) | Job::Sql(_) => 0,
     };
+    let before = counters_of(&devices);
+    let disk = || difference(before, counters_of(&devices));
     let place = measured::BlockPlace {
         stack,
         experiment,
@@ -52,9 +54,9 @@ pub(crate) fn run(
         own_cost,
         ledger: &ledger,
         journal: run.options.journal,
+        disk: &disk,
         lasting: matches!(stack.device, DeviceName::Paths(_)),
     };
-    let disk = counters_of(&devices);
     let prepare = fill_seconds(stack, place.fills);
     let overdue = Overdue {
         after: deadline(trial, experiment, prepare),
@@ -74,10 +76,7 @@ pub(crate) fn run(
         other => other?,
     };
     let Some(result) = result else { return Ok(Execution::Stopped) };
-    Ok(Execution::Ended(Box::new(TrialResult {
-        disk: difference(disk, counters_of(&devices)),
-        ..result
-    })))
+    Ok(Execution::Ended(Box::new(result)))
 }
 
 /// Records that a trial did not end, and exits: its threads wait for the device and cannot be stopped.

@@ -9,7 +9,7 @@ use std::path::Path;
 use block::{BlockSpec, Ledger, OwnCost, RunError, Target};
 use observe::{Control, HostCpu};
 use stack::{Journal, OpenMode, StackError, open_quietly};
-use stats::{Limit, TrialResult};
+use stats::{DiskCounters, Limit, TrialResult};
 use study::{
     Experiment, Extent, Job, OnError, Precondition, Stack, Submission, Trial, block_groups,
 };
@@ -50,6 +50,8 @@ pub(crate) struct BlockPlace<'a> {
     pub ledger: &'a Path,
     /// The undo journal, for tracing.
     pub journal: &'a Journal,
+    /// The drives' counters since the trial began.
+    pub disk: &'a (dyn Fn() -> Option<DiskCounters> + Sync),
     /// Whether the target outlives the program, so that an existing ledger applies to it.
     pub lasting: bool,
 }
@@ -120,6 +122,7 @@ pub(crate) fn run(
     let wall = result.recording.intervals.iter().map(|i| i.end).max().unwrap_or_default();
     notes.extend(cost_note(&result, place.own_cost));
     result.limits.extend(HostCpu::now().busy_since(&host, own, wall).and_then(Limit::of_host));
+    result.disk = (place.disk)();
     if matches!(&trial.job, Job::Block(job) if job.trace) && !control.stopping() {
         notes.push(traced::trace((&target, &spec), place.journal, &mut result));
     }

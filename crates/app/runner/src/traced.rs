@@ -51,7 +51,7 @@ pub(crate) fn trace(
     };
     let events = recording.events().unwrap_or_default();
     let timeline = Timeline::new(&recording.header, &events);
-    for (kind, path) in ["read", "write", "flush"].into_iter().zip(&timeline.paths) {
+    for (kind, path) in ["read", "write"].into_iter().zip(&timeline.paths) {
         let counters = [
             ("submission", path.submission),
             ("block_layer", path.queue),
@@ -66,9 +66,10 @@ pub(crate) fn trace(
     let (own, traced) = (mean(result), mean(&job));
     let requests: u64 = timeline.paths.iter().map(|path| path.count).sum();
     format!(
-        "traced for {} after the trial: {requests} requests; operations took {:+.0} % of their time more",
+        "traced for {} after the trial: {requests} requests; tracing made operations {:.0} % {}",
         Nanos(time.as_nanos() as u64),
-        (traced / own.max(1.0) - 1.0) * 100.0
+        (traced / own.max(1.0) - 1.0).abs() * 100.0,
+        if traced < own { "faster" } else { "slower" }
     )
 }
 

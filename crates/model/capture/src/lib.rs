@@ -21,6 +21,6 @@ pub use format::{
     Disk, EVENTS_MAX, FormatError, Header, Overhead, Process, Recording, SIZE_MAX, Thread,
 };
 pub use path::RequestPath;
-pub use predict::{Gain, Predictor};
+pub use predict::{Gain, IDENTITY_MAX, Predictor};
 pub use segment::{Activity, Point, Request, Segment, ThreadLine, Waiting, Wake, WakeSource};
 pub use timeline::Timeline;

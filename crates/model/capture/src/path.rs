@@ -29,14 +29,6 @@ pub struct RequestPath {
     pub completion: u64,
 }
 
-impl RequestPath {
-    /// Sum of all parts, ns.
-    #[must_use]
-    pub const fn total(&self) -> u64 {
-        self.submission + self.queue + self.drive + self.wake + self.completion
-    }
-}
-
 /// A request on its way; times in ns.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
@@ -84,6 +76,11 @@ impl Paths {
 
     /// The thread submitted a request.
     pub fn submit(&mut self, at: u64, thread: u32, (index, operation): (usize, Operation)) {
+        // What it waited for in the same call is over since it runs again.
+        if let Some(last) = self.last_resumed(thread) {
+            self.see(last, thread);
+            self.callers.entry(thread).or_default().since = last;
+        }
         let row = match operation {
             Operation::Read => 0,
             Operation::Write => 1,
@@ -145,6 +142,12 @@ impl Paths {
     pub fn lose(&mut self) {
         self.marks.clear();
         self.callers.clear();
+    }
+
+    /// When the thread resumed after the last of its completed requests.
+    fn last_resumed(&self, thread: u32) -> Option<u64> {
+        let unseen = &self.callers.get(&thread)?.unseen;
+        unseen.iter().filter_map(|index| self.marks.get(index)).map(|mark| mark.resumed).max()
     }
 
     fn see(&mut self, at: u64, thread: u32) {

@@ -113,8 +113,12 @@ impl Predictor {
 
     /// On the drives that `make` makes, of `capacity` bytes. The range covers the assumptions about CPUs and
     /// the errors of predictions that were compared with measurements.
-    pub fn on<D: Device>(&self, capacity: u64, make: impl FnMut() -> D) -> Gain {
-        let gain = self.replayed(capacity, make);
+    pub fn on<D: Device>(&self, capacity: u64, mut make: impl FnMut() -> D) -> Gain {
+        let mut run = |assume| {
+            let settings = Settings { assume, capacity, ..self.settings };
+            replay(&self.graph, &mut make(), settings)
+        };
+        let gain = self.gain([Assume::Undisturbed, Assume::AnyCpu, Assume::Fast].map(&mut run));
         if self.graph.requests.is_empty() {
             return gain;
         }
@@ -122,18 +126,11 @@ impl Predictor {
         Gain { least: gain.least.min(low), most: gain.most.max(high), ..gain }
     }
 
-    fn replayed<D: Device>(&self, capacity: u64, mut make: impl FnMut() -> D) -> Gain {
-        let mut run = |assume| {
-            let settings = Settings { assume, capacity, ..self.settings };
-            replay(&self.graph, &mut make(), settings)
-        };
-        self.gain([Assume::Undisturbed, Assume::AnyCpu, Assume::Fast].map(&mut run))
-    }
-
-    /// On a drive that takes no time.
+    /// On a drive that takes no time, which makes nothing slower.
     #[must_use]
     pub fn on_ideal_drive(&self) -> Gain {
-        self.replayed(u64::MAX, ZeroLatency::default)
+        let gain = self.on(u64::MAX, ZeroLatency::default);
+        Gain { least: gain.least.max(1.0), expected: gain.expected.max(1.0), ..gain }
     }
 
     /// The rate without recording over the recorded rate.

@@ -286,10 +286,21 @@ impl Builder<'_> {
             self.requests[index].completed.get_or_insert(at);
         }
         let known = |one: &&mut Thread| !matches!(one.state, State::Ended | State::Lost);
+        let mut woken = Vec::new();
         for thread in self.threads.values_mut().filter(known) {
             thread.leave(at, WakeSource::Outside);
+            // Its wake-up happened, whatever it did then.
+            if let Some(index) = thread.woken.take() {
+                woken.push(index);
+            }
             (thread.state, thread.call) = (State::Lost, Call::None);
             thread.pending.clear();
+        }
+        for index in woken {
+            let Wake { at, by } = self.wakes[index];
+            if let Some(waker) = self.threads.get_mut(&by) {
+                waker.line.points.push((at, Point::Wakes(index)));
+            }
         }
     }
 

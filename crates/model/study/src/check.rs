@@ -458,6 +458,9 @@ fn check_verify(
     if flushes && names.any(many) {
         return Err(refuse("`sync_every` needs a stack of one device").on(text, "sync_every"));
     }
+    if block.trace && block.arrivals != Arrivals::Closed {
+        return Err(refuse("`trace` needs a closed loop").on(text, "trace"));
+    }
     if !block.verify {
         return Ok(());
     }

@@ -51,7 +51,7 @@ fn a_capture_names_the_waits_and_leaves_nothing() {
     let output = scratch.run(&format!("{capture} -o dd.cpcap --max-overhead 90%"));
     expect(&output, 0);
     let text = stdout(&output);
-    assert!(text.contains("busy time of the foreground: "), "{text}");
+    assert!(text.contains("busy time of the foreground threads"), "{text}");
     // An existing file is not overwritten by mistake.
     scratch.fails(&format!("{capture} -o dd.cpcap"), 5, &["--force"]);
     let shown = scratch.json("capture show dd.cpcap --json");
