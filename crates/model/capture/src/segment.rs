@@ -46,20 +46,20 @@ pub enum Activity {
     /// Runs in another recorded system call: messages, locks.
     CpuInCall,
     /// Ready, while another recorded thread has the CPU. That it leaves it is an entry of
-    /// [`Timeline::wakes`](crate::Timeline::wakes), unless it was this thread's waker, whose entry is that of the wait.
+    /// `Timeline::wakes`, unless it was this thread's waker, whose entry is that of the wait.
     RunQueue(Option<usize>),
     /// Ready, while a thread that is not recorded has the CPU.
     Neighbour,
     /// Ready, until an idle CPU takes it.
     WakeUp,
-    /// Waits; ended by an entry of [`Timeline::wakes`](crate::Timeline::wakes), or by an interrupt or an unrecorded thread.
+    /// Waits; ended by an entry of `Timeline::wakes`, or by an interrupt or an unrecorded thread.
     Waits(Waiting, WakeSource),
 }
 
 /// What ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WakeSource {
-    /// A recorded thread; index into [`Timeline::wakes`](crate::Timeline::wakes).
+    /// A recorded thread; index into `Timeline::wakes`.
     By(usize),
     /// An interrupt, or a thread that was not recorded.
     Outside,
@@ -101,9 +101,9 @@ pub struct Request {
 /// Something that a thread does at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
-    /// Wakes another; index into [`Timeline::wakes`](crate::Timeline::wakes).
+    /// Wakes another; index into `Timeline::wakes`.
     Wakes(usize),
-    /// Submits a request; index into [`Timeline::requests`](crate::Timeline::requests).
+    /// Submits a request; index into `Timeline::requests`.
     Submits(usize),
     /// Sends a message.
     Sends,
