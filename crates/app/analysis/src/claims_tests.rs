@@ -9,7 +9,7 @@ use validate::PredictionError;
 
 use crate::figure::Figure;
 use crate::published::{Claim, FILES, Ours, Publication, Take};
-use crate::verdict::{Judged, Lies, RunStack, Verdict, judge};
+use crate::verdict::{About, Judged, Lies, RunFacts, RunStack, Verdict, is_count, judge};
 
 fn publications() -> Vec<Publication> {
     FILES.iter().map(|text| toml::from_str(text).unwrap()).collect()
@@ -62,9 +62,9 @@ fn run_of(claim: &Claim, (source, value): (Source, f64), spread: Option<f64>) ->
 }
 
 /// The stacks of the publication; with `are`, each is the published drive itself.
-fn stacks(publication: &Publication, claim: &Claim, are: bool) -> Vec<RunStack> {
+fn facts(publication: &Publication, claim: &Claim, are: bool) -> RunFacts {
     let names = std::iter::once(&claim.of).chain(&claim.over).map(|ours| ours.stack.clone());
-    names
+    let stacks = names
         .map(|name| RunStack {
             identity: publication
                 .drives
@@ -74,8 +74,10 @@ fn stacks(publication: &Publication, claim: &Claim, are: bool) -> Vec<RunStack> 
             title: name.clone(),
             name,
             time_scale: 1,
+            simulated: false,
         })
-        .collect()
+        .collect();
+    RunFacts { stacks, ..RunFacts::default() }
 }
 
 fn judged(
@@ -85,7 +87,7 @@ fn judged(
     are: bool,
 ) -> Judged {
     let figures = run_of(claim, (source, value), spread);
-    judge(publication, claim, &figures, &stacks(publication, claim, are))
+    judge(publication, claim, &figures, &facts(publication, claim, are))
 }
 
 /// A value that clearly satisfies the claim.
@@ -110,7 +112,8 @@ const TIGHT: f64 = 1e-6;
 fn every_claim_fails_with_its_failing_number_and_holds_inside() {
     let count = each(|publication, claim| {
         // A stack without an identified drive has no answer.
-        let named = stacks(publication, claim, true).iter().all(|stack| stack.identity.is_some());
+        let named =
+            facts(publication, claim, true).stacks.iter().all(|stack| stack.identity.is_some());
         let of = |value| judged((publication, claim), (Source::Measured, value), Some(TIGHT), true);
         let (low, high) = claim.bounds();
         assert!(low <= high && (low.is_finite() || high.is_finite()), "{}", claim.text);
@@ -118,10 +121,8 @@ fn every_claim_fails_with_its_failing_number_and_holds_inside() {
         assert!(!claim.because.is_empty() && claim.text.ends_with('.'), "{}", claim.text);
         let printed = claim.value.unwrap_or(inside(claim));
         assert!((low..=high).contains(&printed), "what was printed must hold: {}", claim.text);
-        if !named && !claim.any_drive {
-            assert_eq!(of(claim.fails).verdict, Verdict::NotTested, "{}", claim.text);
-            return;
-        }
+        let about = if named || claim.any_drive { About::Theirs } else { About::Yours };
+        assert_eq!(of(claim.fails).about, about, "{}", claim.text);
         assert_eq!(of(claim.fails).verdict, Verdict::DoesNotHold, "{}", claim.text);
         let exact = low == high;
         let holds =
@@ -137,27 +138,36 @@ fn every_claim_is_undecided_without_repetitions_and_with_a_wide_interval() {
     each(|publication, claim| {
         let of =
             |spread| judged((publication, claim), (Source::Measured, inside(claim)), spread, true);
-        let named = stacks(publication, claim, true).iter().all(|stack| stack.identity.is_some());
-        if named || claim.any_drive {
+        let named =
+            facts(publication, claim, true).stacks.iter().all(|stack| stack.identity.is_some());
+        let counts = run_of(claim, (Source::Measured, 1.0), None).iter().all(is_count);
+        if !counts && (named || claim.any_drive) {
             assert_eq!(of(None).verdict, Verdict::Inconclusive, "{}", claim.text);
             assert_eq!(of(Some(3.0)).verdict, Verdict::Inconclusive, "{}", claim.text);
         }
     });
 }
 
-/// A RAM file system used instead of an Optane drive must not confirm claims about Optane.
+/// A RAM file system used instead of an Optane drive must not confirm claims about Optane: its verdict is
+/// about itself.
 #[test]
-fn stand_ins_are_shown_and_not_judged() {
+fn stand_ins_are_judged_as_what_they_are() {
     each(|publication, claim| {
         let of = judged((publication, claim), (Source::Measured, claim.fails), Some(TIGHT), false);
-        if claim.any_drive {
-            assert_eq!(of.verdict, Verdict::DoesNotHold, "{}", claim.text);
-        } else {
-            assert_eq!(of.verdict, Verdict::NotTested, "{}", claim.text);
-            assert!(of.ours.is_some() && of.why.contains("stand-in"), "{of:?}");
-            assert_eq!(of.lies, Some(Lies::Outside), "the contrary is not hidden: {}", claim.text);
+        assert_eq!(of.verdict, Verdict::DoesNotHold, "{}", claim.text);
+        let about = if claim.any_drive { About::Theirs } else { About::Yours };
+        assert_eq!(of.about, about, "{}", claim.text);
+        let once = judged((publication, claim), (Source::Measured, claim.fails), None, false);
+        if !run_of(claim, (Source::Measured, 1.0), None).iter().all(is_count) {
+            assert_eq!(once.verdict, Verdict::Inconclusive, "one run: {}", claim.text);
+            assert_eq!(
+                once.lies,
+                Some(Lies::Outside),
+                "the contrary is not hidden: {}",
+                claim.text
+            );
         }
-        let nothing = judge(publication, claim, &[], &stacks(publication, claim, true));
+        let nothing = judge(publication, claim, &[], &facts(publication, claim, true));
         assert_eq!((nothing.verdict, nothing.ours), (Verdict::NotTested, None));
     });
 }
@@ -193,7 +203,7 @@ fn what_is_cut_short_or_never_ended_is_undecided() {
         let spoil = |change: &dyn Fn(&mut Figure)| {
             let mut figures = run_of(claim, (Source::Measured, inside(claim)), Some(0.0));
             change(&mut figures[0]);
-            judge(publication, claim, &figures, &stacks(publication, claim, true)).verdict
+            judge(publication, claim, &figures, &facts(publication, claim, true)).verdict
         };
         for verdict in [spoil(&|one| one.partial = true), spoil(&|one| one.at_least = true)] {
             assert!(
@@ -202,5 +212,56 @@ fn what_is_cut_short_or_never_ended_is_undecided() {
                 claim.text
             );
         }
+    });
+}
+
+/// Simulations are judged where such figures were compared with real drives, and only there.
+#[test]
+fn simulations_are_judged_by_the_errors_of_their_class() {
+    let mut judged_claims = 0;
+    each(|publication, claim| {
+        let mut facts = facts(publication, claim, true);
+        facts.stacks.iter_mut().for_each(|stack| stack.simulated = true);
+        let of = |value: f64, simulated: bool| {
+            let mut facts = facts.clone();
+            facts.stacks.iter_mut().for_each(|stack| stack.simulated = simulated);
+            judge(publication, claim, &run_of(claim, (Source::Emulated, value), None), &facts)
+        };
+        let figures = run_of(claim, (Source::Emulated, 1.0), None);
+        let known = figures.iter().all(|one| crate::range::of_figure(one).is_some());
+        // `run_of` keeps the order of the ends of a sweep.
+        let sweep = claim.of.take == Take::Max;
+        if !known || sweep || figures.iter().any(is_count) {
+            return;
+        }
+        judged_claims += 1;
+        // Attached drives have no such range.
+        assert_eq!(of(claim.fails, false).verdict, Verdict::Inconclusive, "{}", claim.text);
+        let (low, high) = claim.bounds();
+        let far = if claim.fails > high { high.abs() * 10.0 } else { low.abs() / 10.0 };
+        assert_eq!(of(far, true).verdict, Verdict::DoesNotHold, "{}", claim.text);
+        let bound = if low.is_finite() && low > 0.0 { low } else { high };
+        assert_eq!(of(bound, true).verdict, Verdict::Inconclusive, "at a bound: {}", claim.text);
+    });
+    assert!(judged_claims >= 5, "{judged_claims}");
+}
+
+/// A single measurement is judged by the variation of its host.
+#[test]
+fn a_single_run_is_judged_by_the_noise_of_its_host() {
+    each(|publication, claim| {
+        let mut facts = facts(publication, claim, true);
+        let metric = &claim.of.metric;
+        for metric in ["rate", metric.as_str()] {
+            facts.noise.insert(format!("any all {metric}"), 1e-6);
+        }
+        if let Some(over) = &claim.over {
+            facts.noise.insert(format!("any all {}", over.metric), 1e-6);
+        }
+        let of = |value| {
+            judge(publication, claim, &run_of(claim, (Source::Measured, value), None), &facts)
+                .verdict
+        };
+        assert_eq!(of(claim.fails), Verdict::DoesNotHold, "{}", claim.text);
     });
 }

@@ -9,7 +9,7 @@ use study::Source;
 
 use crate::figure::{Figure, unit_text};
 use crate::published::{Claim, Printed, Publication};
-use crate::verdict::{Lies, RunStack, Verdict, is_drive, judge};
+use crate::verdict::{About, Lies, RunFacts, RunStack, Verdict, is_drive, judge};
 
 /// A published table or slide with our numbers.
 #[derive(Debug, Serialize)]
@@ -65,6 +65,8 @@ pub struct ClaimView {
     pub source: String,
     /// Name of the verdict.
     pub verdict: &'static str,
+    /// What it is about.
+    pub about: &'static str,
     /// Position of our value if the claim is inconclusive.
     pub lies: Option<Lies>,
     /// Our value over the published one, if both are positive.
@@ -83,46 +85,49 @@ const OFF: f64 = 0.34;
 
 /// Returns every table and claim of the publication next to our values, in its own order.
 #[must_use]
-pub fn beside(
-    publication: &Publication,
-    figures: &[Figure],
-    stacks: &[RunStack],
-) -> Vec<PlaceView> {
+pub fn beside(publication: &Publication, figures: &[Figure], facts: &RunFacts) -> Vec<PlaceView> {
     let mut places: IndexMap<&str, (Vec<RowView>, Vec<ClaimView>)> = IndexMap::new();
     for one in &publication.figure {
-        places.entry(&one.place).or_default().0.push(row(publication, one, figures, stacks));
+        places.entry(&one.place).or_default().0.push(row(publication, one, figures, &facts.stacks));
     }
     for one in &publication.claim {
-        places.entry(&one.place).or_default().1.push(claim(publication, one, figures, stacks));
+        places.entry(&one.place).or_default().1.push(claim(publication, one, figures, facts));
     }
     let view = |(place, (rows, claims)): (&str, _)| PlaceView { place: place.into(), rows, claims };
     places.into_iter().map(view).collect()
 }
 
-/// Summarizes the verdicts in a sentence; empty without claims.
+/// Summarizes the verdicts in a sentence for each thing that they are about; empty without claims.
 #[must_use]
 pub fn tally(places: &[PlaceView]) -> String {
-    let claims = || places.iter().flat_map(|place| &place.claims);
-    let parts: Vec<String> = Verdict::ALL
-        .into_iter()
-        .map(|verdict| (verdict, claims().filter(|one| one.verdict == verdict.word()).count()))
-        .filter(|(_, count)| *count > 0)
-        .map(|(verdict, count)| {
-            let outside =
-                |one: &&ClaimView| one.verdict == verdict.word() && one.lies == Some(Lies::Outside);
-            match claims().filter(outside).count() {
-                0 => format!("{count} {}", verdict.word()),
-                outside => {
-                    format!("{count} {} ({outside} outside the published range)", verdict.word())
+    let about = |about: &About| {
+        let claims = || {
+            let all = places.iter().flat_map(|place| &place.claims);
+            all.filter(|one| one.about == about.word())
+        };
+        let part = |verdict: &Verdict| {
+            let own = || claims().filter(|one| one.verdict == verdict.word());
+            let outside = own().filter(|one| one.lies == Some(Lies::Outside)).count();
+            let word = match verdict {
+                Verdict::Holds if own().count() > 1 => "hold",
+                Verdict::DoesNotHold if own().count() > 1 => "do not hold",
+                verdict => verdict.word(),
+            };
+            match (own().count(), outside) {
+                (0, _) => None,
+                (count, 0) => Some(format!("{count} {word}")),
+                (count, outside) => {
+                    Some(format!("{count} {word} ({outside} outside the published range)"))
                 }
             }
+        };
+        let parts: Vec<String> = Verdict::ALL.iter().filter_map(part).collect();
+        let noun = if claims().count() == 1 { "claim" } else { "claims" };
+        (!parts.is_empty()).then(|| {
+            format!("{} published {noun} {}: {}.", claims().count(), about.word(), parts.join(", "))
         })
-        .collect();
-    match claims().count() {
-        0 => String::new(),
-        1 => format!("1 published claim: {}.", parts.join(", ")),
-        count => format!("{count} published claims: {}.", parts.join(", ")),
-    }
+    };
+    About::ALL.iter().filter_map(about).collect::<Vec<_>>().join(" ")
 }
 
 fn row(
@@ -200,9 +205,9 @@ fn claim(
     publication: &Publication,
     claim: &Claim,
     figures: &[Figure],
-    stacks: &[RunStack],
+    facts: &RunFacts,
 ) -> ClaimView {
-    let judged = judge(publication, claim, figures, stacks);
+    let judged = judge(publication, claim, figures, facts);
     let interval =
         judged.interval.map(|(low, high)| format!(" ({} to {})", digits(low), digits(high)));
     ClaimView {
@@ -215,6 +220,7 @@ fn claim(
         ),
         source: judged.source.map_or_else(String::new, |source| source.to_string()),
         verdict: judged.verdict.word(),
+        about: judged.about.word(),
         lies: judged.lies,
         over_printed: judged
             .ours

@@ -10,6 +10,7 @@ use stats::estimate::Estimate;
 use study::Source;
 use validate::{FIGURES_MIN, PredictionError};
 
+use crate::figure::Figure;
 use crate::groups::Group;
 use crate::metric::DecisionMetric;
 use crate::reliability::Reliability;
@@ -21,6 +22,19 @@ pub struct ValueRange {
     pub low: f64,
     /// Upper end.
     pub high: f64,
+}
+
+/// Real over simulated values of a figure; `None` for figures that were not compared.
+pub(crate) fn of_figure(figure: &Figure) -> Option<ValueRange> {
+    let parameter = |name: &str| figure.point.get(name).or_else(|| figure.defaults.get(name));
+    let word = |name: &str| parameter(name).and_then(|value| value.as_str());
+    let counted = match (&*figure.metric, word("op"), word("durability")) {
+        ("tx_rate", ..) => DecisionMetric::Transactions,
+        ("ops_rate", Some("read"), _) => DecisionMetric::Lookups,
+        ("ops_rate", Some("write"), Some("device")) => DecisionMetric::DurableUpdates,
+        _ => return None,
+    };
+    real_over_simulated(&figure.engine, counted)
 }
 
 /// Ends of real over simulated rates of a class of jobs, which contain at least nine in ten of its
@@ -39,9 +53,9 @@ const fn real_over_simulated(engine: &str, counted: DecisionMetric) -> Option<Va
 
 /// Ratio of two simulated rates of one job on two drives, over the real ratio: nine in ten of 42 pairs lie
 /// within this factor and its inverse.
-const SIMULATED_RATIO: f64 = 1.17;
+pub(crate) const SIMULATED_RATIO: f64 = 1.17;
 /// 97.5th percentile of the normal distribution.
-const NORMAL_95: f64 = 1.96;
+pub(crate) const NORMAL_95: f64 = 1.96;
 /// Error of a predicted read, alone, where fewer than three figures are near: contains 8 of 10 published
 /// rates, means and medians that no constant was chosen with; chosen on these.
 const READS_ALONE: f64 = 0.20;

@@ -1,17 +1,22 @@
 //! Whether a claim of a publication holds for our results.
 //!
-//! A claim is about specific drives: only a real device that the study declares with `identity`, or its
-//! model, can decide it; other stacks are stand-ins, shown and not judged. Our number has an interval across
-//! repetitions if measured, from the held-out error if predicted, and none if emulated; without an interval
-//! the claim is inconclusive. Values that a model was fitted to, or that follow from its constants, are no
-//! evidence. Invariant: each claim has a number that fails it. No shipped model decides a claim yet: none has
-//! three held-out figures for such a job.
+//! A claim is about specific drives. A real device that the study declares with `identity`, or a model of the
+//! drive, decides whether it holds there; any other stack, whether the same holds on that storage. Our number
+//! has an interval across repetitions, or by the host's variation, if measured; from the held-out error if
+//! predicted; from comparisons of simulations if simulated; and none on attached drives. Counts that depend
+//! on neither drive nor CPU have a narrow one whatever their source. Without an interval the claim is
+//! inconclusive. Values that a model was fitted to, or that follow from its constants, are no evidence.
+//! Invariant: each claim has a number that fails it.
+
+use std::collections::BTreeMap;
 
 use device::Evidence;
 use study::Source;
 
+use crate::doubts::WarningKind;
 use crate::figure::Figure;
 use crate::published::{Claim, Ours, Publication};
+use crate::range::{NORMAL_95, SIMULATED_RATIO, of_figure};
 
 /// A verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,9 +38,22 @@ units::words!(Verdict {
     NotTested => "not tested", Fitted => "fitted",
 });
 
+/// What a verdict is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum About {
+    /// The published drives, or claims that any drive can test.
+    Theirs,
+    /// The storage of the run, in place of the published drives.
+    Yours,
+}
+
+units::words!(About { Theirs => "on the published drives", Yours => "on this storage" });
+
 /// A claim with our number and the verdict.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
+    /// What it is about.
+    pub about: About,
     /// The verdict.
     pub verdict: Verdict,
     /// Our number, also where it is not judged.
@@ -71,6 +89,37 @@ pub struct RunStack {
     pub title: String,
     /// Time scale of the drive: it ran this many times slower.
     pub time_scale: u32,
+    /// Its databases ran in virtual time.
+    pub simulated: bool,
+}
+
+/// What verdicts need to know of a run besides its figures.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RunFacts {
+    /// Its stacks.
+    pub stacks: Vec<RunStack>,
+    /// Standard deviation of one run on its host, as in the run's header.
+    pub noise: BTreeMap<String, f64>,
+}
+
+impl RunFacts {
+    fn is_simulated(&self, figure: &Figure) -> bool {
+        let mut stacks = self.stacks.iter();
+        figure.source == Source::Emulated
+            && stacks.any(|stack| stack.name == figure.stack && stack.simulated)
+    }
+}
+
+/// Counts per record that depend on neither drive nor CPU, and how far they vary (LMDB and RocksDB: at most
+/// 1 % between simulation and disk, docs/VALIDATION.md).
+const COUNTS: [&str; 5] = [
+    "blocks_out_per_record", "blocks_in_per_record", "db_bytes_per_record", "db_size",
+    "switches_per_record",
+];
+const COUNT_ERROR: f64 = 0.02;
+
+pub(crate) fn is_count(figure: &Figure) -> bool {
+    COUNTS.contains(&&*figure.metric)
 }
 
 /// Whether a stack is one of the wanted drives.
@@ -93,9 +142,13 @@ pub(crate) fn judge(
     publication: &Publication,
     claim: &Claim,
     figures: &[Figure],
-    stacks: &[RunStack],
+    facts: &RunFacts,
 ) -> Judged {
+    let stacks = &facts.stacks;
+    let stand_in = stand_in(publication, claim, stacks);
+    let about = if stand_in { About::Yours } else { About::Theirs };
     let none = |why: &str| Judged {
+        about,
         verdict: Verdict::NotTested,
         ours: None,
         interval: None,
@@ -105,7 +158,7 @@ pub(crate) fn judge(
     };
     let found = [Source::Measured, Source::Emulated, Source::Predicted]
         .into_iter()
-        .find_map(|source| number(claim, figures, source));
+        .find_map(|source| number(claim, (figures, facts), source));
     let Some(number) = found else { return none("not tested by this run") };
     let (from, to) = claim.bounds();
     let lies = match (from..=to).contains(&number.value) {
@@ -113,6 +166,7 @@ pub(crate) fn judge(
         false => Lies::Outside,
     };
     let judged = |verdict, why: String| Judged {
+        about,
         verdict,
         lies: (!why.is_empty() && number.value.is_finite()).then_some(lies),
         ours: Some(number.value).filter(|value| value.is_finite()),
@@ -120,9 +174,6 @@ pub(crate) fn judge(
         source: Some(number.source),
         why,
     };
-    if let Some(stand_in) = stand_in(publication, claim, stacks) {
-        return judged(Verdict::NotTested, stand_in);
-    }
     let slower = stacks.iter().find(|stack| stack.name == claim.of.stack && stack.time_scale > 1);
     if let Some(stack) = slower.filter(|_| number.source == Source::Emulated && !claim.any_drive) {
         let scale = stack.time_scale;
@@ -131,7 +182,7 @@ pub(crate) fn judge(
         return judged(Verdict::Inconclusive, why);
     }
     let input = claim.is.is_some_and(|is| is != Evidence::HeldOut);
-    if number.source == Source::Predicted && input {
+    if number.source == Source::Predicted && input && !stand_in {
         let why = "no test, because the model was fitted to this figure or its constants imply it";
         return judged(Verdict::Fitted, why.to_owned());
     }
@@ -145,9 +196,9 @@ pub(crate) fn judge(
                     "with fewer than three held-out figures, the prediction error is unknown"
                 }
                 Source::Emulated => {
-                    "no held-out figure for such jobs, so the model error is unknown"
+                    "such figures of simulated or attached drives were not compared with real ones"
                 }
-                _ => "an interval across repetitions needs three of them",
+                _ => "needs three repetitions (--repeat 3), or doctor --noise before the run",
             };
             judged(Verdict::Inconclusive, why.to_owned())
         }
@@ -157,30 +208,27 @@ pub(crate) fn judge(
     }
 }
 
-/// Describes stacks that stand in for the claim's drives; `None` if the claim holds for any drive.
-fn stand_in(publication: &Publication, claim: &Claim, stacks: &[RunStack]) -> Option<String> {
-    if claim.any_drive {
-        return None;
-    }
-    let sides = std::iter::once(&claim.of).chain(&claim.over);
-    let others: Vec<String> = sides
-        .filter_map(|side: &Ours| {
-            let stack = stacks.iter().find(|stack| stack.name == side.stack);
-            let wanted = publication.drives.get(&side.stack).map_or(&[][..], Vec::as_slice);
-            let title = stack.map_or(side.stack.as_str(), |stack| stack.title.as_str());
-            (!is_drive(wanted, stack)).then(|| title.to_owned())
-        })
-        .collect();
-    let first = others.first()?;
-    Some(format!("stand-in: {first} replaces the published drive"))
+/// Whether other drives stand in for the claim's.
+fn stand_in(publication: &Publication, claim: &Claim, stacks: &[RunStack]) -> bool {
+    let mut sides = std::iter::once(&claim.of).chain(&claim.over);
+    let other = |side: &Ours| {
+        let stack = stacks.iter().find(|stack| stack.name == side.stack);
+        let wanted = publication.drives.get(&side.stack).map_or(&[][..], Vec::as_slice);
+        !is_drive(wanted, stack)
+    };
+    !claim.any_drive && sides.any(other)
 }
 
 /// Our number from one source.
-fn number(claim: &Claim, figures: &[Figure], source: Source) -> Option<Number> {
+fn number(
+    claim: &Claim,
+    (figures, facts): (&[Figure], &RunFacts),
+    source: Source,
+) -> Option<Number> {
     let of = claim.of.find(figures, source)?;
     let Some(over) = &claim.over else {
-        let spoiled = spoiled(of);
-        return Some(Number { value: of.value, interval: interval(of), source, spoiled });
+        let (spoiled, interval) = (spoiled(of), interval(of, facts));
+        return Some(Number { value: of.value, interval, source, spoiled });
     };
     let over = over.find(figures, source)?;
     let spoiled = spoiled(of).or_else(|| spoiled(over));
@@ -189,8 +237,15 @@ fn number(claim: &Claim, figures: &[Figure], source: Source) -> Option<Number> {
         let spoiled = Some("division by 0".to_owned());
         return Some(Number { value: f64::NAN, interval: None, source, spoiled });
     }
-    let interval = interval(of).zip(interval(over));
-    let interval = interval.and_then(|(a, b)| ratio((of.value, a), (over.value, b)));
+    let simulated =
+        [of, over].iter().all(|one| facts.is_simulated(one) && of_figure(one).is_some());
+    let interval = match simulated && of.engine == over.engine {
+        // Errors that both simulations share cancel.
+        true => Some((value / SIMULATED_RATIO, value * SIMULATED_RATIO)),
+        false => interval(of, facts)
+            .zip(interval(over, facts))
+            .and_then(|(a, b)| ratio((of.value, a), (over.value, b))),
+    };
     Some(Number { value, interval, source, spoiled })
 }
 
@@ -198,24 +253,50 @@ fn spoiled(figure: &Figure) -> Option<String> {
     if figure.partial {
         return Some("a trial was stopped or failed".to_owned());
     }
-    if let Some(kind) = figure.spoiled {
+    use WarningKind::{BusyHost, CpuBound, InMemory, Unsteady};
+    // They say nothing about counts.
+    let of_rates = |kind: &WarningKind| matches!(kind, BusyHost | CpuBound | InMemory | Unsteady);
+    let spoiled = figure.spoiled.filter(|kind| !is_count(figure) || !of_rates(kind));
+    if let Some(kind) = spoiled {
         return Some(format!("not reliable: {}", kind.title().to_lowercase()));
     }
     figure.at_least.then(|| "operations never ended: our number is a lower bound".to_owned())
 }
 
-/// The interval of the true value: across repetitions if measured, from the held-out error if predicted.
-/// Repetitions on an emulated drive say nothing about the drive.
-fn interval(figure: &Figure) -> Option<(f64, f64)> {
+/// The interval of the true value. Repetitions on an attached drive say nothing about the drive.
+fn interval(figure: &Figure, facts: &RunFacts) -> Option<(f64, f64)> {
+    let around = |factor: f64| (figure.value / factor, figure.value * factor);
+    let repeated = figure.lo.zip(figure.hi);
+    let repeated = repeated.filter(|_| figure.interval == Some("repetitions"));
     match figure.source {
+        Source::Measured if repeated.is_some() => repeated,
+        _ if is_count(figure) => Some(around(1.0 + COUNT_ERROR)),
         Source::Predicted => {
             // `predicted = true (1 + error)`.
             let error = figure.worth?.expected_error().filter(|error| *error < 1.0)?;
             Some((figure.value / (1.0 + error), figure.value / (1.0 - error)))
         }
-        Source::Emulated => None,
-        _ => figure.lo.zip(figure.hi).filter(|_| figure.interval == Some("repetitions")),
+        Source::Emulated => {
+            let error = of_figure(figure).filter(|_| facts.is_simulated(figure))?;
+            Some((figure.value * error.low, figure.value * error.high))
+        }
+        _ => Some(around((NORMAL_95 * noise(figure, facts)?.ln_1p()).exp())),
     }
+}
+
+/// Standard deviation of a single run: that of such figures on this host, else of those of its metric that
+/// vary most.
+fn noise(figure: &Figure, facts: &RunFacts) -> Option<f64> {
+    let metric = match &*figure.metric {
+        "iops" | "ops_rate" | "tx_rate" | "throughput" => "rate",
+        metric => metric,
+    };
+    let op = figure.point.get("op").and_then(|value| value.as_str()).unwrap_or("all");
+    let own = facts.noise.get(&format!("{} {op} {metric}", figure.engine));
+    let alike = facts.noise.iter().filter(|(name, _)| name.ends_with(&format!(" {metric}")));
+    let most = || alike.map(|(_, share)| share).max_by(|a, b| a.total_cmp(b));
+    let single = !matches!(figure.interval, Some("repetitions" | "range"));
+    own.or_else(most).copied().filter(|_| single)
 }
 
 /// The interval of a ratio of independent numbers: errors of the logarithms add in squares.

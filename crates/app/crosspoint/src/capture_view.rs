@@ -350,7 +350,7 @@ pub fn prediction_text(header: &Header, predictor: &Predictor, rows: &[Row]) -> 
     ));
     lines.push(
         "Measured rates inside such ranges: 17 of 21 (MariaDB), 3 of 16 (RocksDB, LMDB; most were \
-         lower); with group commit by 8 writers the error was 44 % (docs/VALIDATION.md)"
+         lower); with group commit by 8 writers the error was 45 % (docs/VALIDATION.md)"
             .to_owned(),
     );
     lines.join("\n")

@@ -58,9 +58,15 @@ pub(crate) fn across(run: &Run, decisions: &[Decision<'_>]) -> Option<Finding> {
     let job = |(_, counted, place): &(f64, DecisionMetric, usize)| {
         let group = &all.groups[*place];
         let (subject, title) = (subject(group, *counted), experiment_title(group));
-        match subject.to_lowercase().ends_with(&title.to_lowercase()) {
-            true => subject,
-            false => format!("{subject}, {}", within_sentence(title)),
+        let within = within_sentence(title);
+        let noun = within.rsplit(' ').next().unwrap_or_default();
+        match () {
+            () if subject.to_lowercase().ends_with(&title.to_lowercase()) => subject,
+            // `LMDB cold lookups`, not `LMDB lookups, cold lookups`.
+            () if noun.len() < within.len() && subject.ends_with(&format!(" {noun}")) => {
+                format!("{} {within}", subject[..subject.len() - noun.len()].trim_end())
+            }
+            () => format!("{subject}, {within}"),
         }
     };
     Some(Finding::Across {

@@ -123,7 +123,7 @@ fn view(run: &Run, decision: &Decision<'_>, hues: &Hues, several: bool) -> Decis
         DecisionMetric::ReadTime => {
             format!("{} at queue depth 1: {counted}", point_words(&here.group))
         }
-        _ if several => {
+        _ if several && !counted.starts_with(&experiment_title(&here.group).to_lowercase()) => {
             format!("{}, {counted}: {}", engine_title(&here.group), experiment_title(&here.group))
         }
         _ => format!("{}, {counted}", engine_title(&here.group)),

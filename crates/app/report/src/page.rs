@@ -38,7 +38,7 @@ use analysis::doubts::Warning;
 use analysis::is_sql;
 use analysis::objective::{ObjectiveResult, Outcome, objectives};
 use analysis::published::publication;
-use analysis::verdict::RunStack;
+use analysis::verdict::{RunFacts, RunStack};
 use analysis::{Figure, figures, unit_text};
 
 /// The page could not be rendered; contains the template's message.
@@ -304,9 +304,9 @@ fn view<'a>(run: &'a Run, whole: &'a Run) -> RunView<'a> {
     let gains = what_ifs(whole).into_iter().map(|gain| gain.to_string());
     let publication = publication(&run.study.name);
     let own = publication.as_ref().map(|_| figures(std::slice::from_ref(run)));
-    let stacks = run_stacks(run);
+    let facts = RunFacts { stacks: run_stacks(run), noise: run.header.noise.clone() };
     let places = publication.as_ref().zip(own.as_ref());
-    let places = places.map(|(one, own)| beside(one, own, &stacks));
+    let places = places.map(|(one, own)| beside(one, own, &facts));
     let stacks = whole.header.stacks.iter().map(|record| StackView {
         record,
         facts: record.storage.as_ref().map(|facts| facts.rows()).unwrap_or_default(),
@@ -374,6 +374,10 @@ fn run_stacks(run: &Run) -> Vec<RunStack> {
             identity: model.or(declared),
             title: record.title.clone(),
             time_scale,
+            simulated: run
+                .trials
+                .iter()
+                .any(|trial| trial.stack == record.name && trial.result.is_simulated()),
         }
     };
     run.header.stacks.iter().map(of).collect()

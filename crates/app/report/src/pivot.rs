@@ -239,6 +239,7 @@ mod tests {
                 ours: String::new(),
                 source: String::new(),
                 verdict: "inconclusive",
+                about: "on the published drives",
                 lies,
                 over_printed,
                 why: String::new(),

@@ -124,7 +124,8 @@ pub(crate) fn run(
     result.limits.extend(HostCpu::now().busy_since(&host, own, wall).and_then(Limit::of_host));
     result.disk = (place.disk)();
     if matches!(&trial.job, Job::Block(job) if job.trace) && !control.stopping() {
-        notes.push(traced::trace((&target, &spec), place.journal, &mut result));
+        let job = (&trial.job, extent);
+        notes.push(traced::trace((&target, &spec), job, place.journal, &mut result));
     }
     if let Some(ledger) = &ledger {
         notes.push(read_back(&target, ledger, ledger.checked(), control)?);

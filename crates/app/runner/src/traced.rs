@@ -11,35 +11,39 @@ use capture::Timeline;
 use observe::Control;
 use stack::Journal;
 use stats::TrialResult;
+use study::{Extent, Job, block_groups};
 use tracer::{RecordOptions, TracerError};
 use units::Nanos;
 
 /// The job runs before the trace begins.
 const SETTLE: Duration = Duration::from_millis(100);
-/// Traced time, and what the job needs besides: tracing takes a while to begin.
+/// Traced time, and the longest that tracing may take to begin.
 const TRACED: Duration = Duration::from_secs(1);
-const TRACED_MIN: Duration = Duration::from_millis(200);
-const AROUND: Duration = Duration::from_millis(600);
+const LONGEST: Nanos = Nanos::from_secs(60);
 /// Bytes of events: about ten million.
 const BYTES_MAX: usize = 64 << 20;
 
 /// Adds the requests' paths to the trial's counters; returns a note.
 pub(crate) fn trace(
     (target, spec): (&Target, &BlockSpec<'_>),
+    (job, extent): (&Job, Extent),
     journal: &Journal,
     result: &mut TrialResult,
 ) -> String {
-    let until = spec.timeline.until().due;
-    let time = TRACED.min(Duration::from_nanos(until.get()).saturating_sub(AROUND));
-    if time < TRACED_MIN {
-        return format!("not traced: a trial of {until} is too short");
-    }
+    // It runs until it is stopped.
+    let measure = spec.timeline.measure + LONGEST;
+    let timeline = stats::Timeline { measure, ..spec.timeline };
+    let groups = match block_groups(job, Extent { until: timeline.until(), ..extent }) {
+        Ok((groups, _)) => groups,
+        Err(reason) => return format!("not traced: {reason}"),
+    };
+    let spec = &BlockSpec { groups, timeline, ..spec.clone() };
     let over = AtomicBool::new(false);
     let traced = std::thread::scope(|scope| {
         let control = Control { stop: &over, progress: None, keep: None };
         let job = scope.spawn(move || block::run(target, spec, &control));
         std::thread::sleep(SETTLE);
-        let recorded = record(journal, time);
+        let recorded = record(journal);
         over.store(true, Ordering::Relaxed);
         // An error of the job itself would be the trial's, which has ended well.
         job.join().ok().and_then(Result::ok).map(|job| (job, recorded))
@@ -67,16 +71,16 @@ pub(crate) fn trace(
     let requests: u64 = timeline.paths.iter().map(|path| path.count).sum();
     format!(
         "traced for {} after the trial: {requests} requests; tracing made operations {:.0} % {}",
-        Nanos(time.as_nanos() as u64),
+        Nanos(TRACED.as_nanos() as u64),
         (traced / own.max(1.0) - 1.0).abs() * 100.0,
         if traced < own { "faster" } else { "slower" }
     )
 }
 
-fn record(journal: &Journal, time: Duration) -> Result<capture::Recording, TracerError> {
+fn record(journal: &Journal) -> Result<capture::Recording, TracerError> {
     let wanted = RecordOptions {
         pids: vec![std::process::id()],
-        time,
+        time: TRACED,
         overhead_max: 1.0,
         bytes_max: BYTES_MAX,
         at_once: true,

@@ -200,17 +200,19 @@ impl Builder<'_> {
         if let WakeSource::By(wake) = ended {
             return steps.push(Step::Await(wake));
         }
-        let before = steps.len();
+        // From a completion until the thread is ready again.
+        let mut last = None;
         // Its own requests that completed by now; they ended the wait if that was just now.
         own.retain(|index| {
             let Some(end) = self.timeline.requests[*index].completed else { return true };
             if end <= segment.to && end + COMPLETION_LAG >= segment.to && end >= segment.from {
                 steps.push(Step::Completion(*index));
+                last = last.max(Some(end));
             }
             end > segment.to
         });
-        if steps.len() > before {
-            return;
+        if let Some(last) = last {
+            return steps.push(Step::Pause(segment.to - last));
         }
         if waiting.may_be_for_a_drive()
             && let Some(index) = self.completed_at(segment)
@@ -218,7 +220,8 @@ impl Builder<'_> {
             if !self.timeline.threads.contains_key(&self.timeline.requests[index].thread) {
                 return self.chain(segment, steps);
             }
-            return steps.push(Step::Completion(index));
+            let end = self.timeline.requests[index].completed.unwrap_or(segment.to);
+            return steps.extend([Step::Completion(index), Step::Pause(segment.to - end)]);
         }
         match class {
             Class::Background | Class::FileSystem if length > WORK_WAIT => {

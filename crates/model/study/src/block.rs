@@ -82,7 +82,7 @@ pub struct BlockJob {
     pub verify: bool,
     /// On real devices with root: run for another second while the kernel's tracing reports when each request
     /// reaches the block layer, the driver and the drive; the report then splits an operation's time there.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub trace: bool,
     /// Completions that the io_uring driver waits for at once, 1 to 4096. A larger batch costs less CPU and,
     /// on a device slower than the CPU, overstates latency.
