@@ -43,11 +43,16 @@ units::words!(Verdict {
 pub enum About {
     /// The published drives, or claims that any drive can test.
     Theirs,
+    /// Models of the published drives: whether the model reproduces the claim.
+    Models,
     /// The storage of the run, in place of the published drives.
     Yours,
 }
 
-units::words!(About { Theirs => "on the published drives", Yours => "on this storage" });
+units::words!(About {
+    Theirs => "on the published drives", Models => "on models of the published drives",
+    Yours => "on this storage",
+});
 
 /// A claim with our number and the verdict.
 #[derive(Debug, Clone, PartialEq)]
@@ -146,9 +151,13 @@ pub(crate) fn judge(
 ) -> Judged {
     let stacks = &facts.stacks;
     let stand_in = stand_in(publication, claim, stacks);
-    let about = if stand_in { About::Yours } else { About::Theirs };
+    let about = |source| match source {
+        _ if stand_in => About::Yours,
+        Source::Predicted | Source::Emulated if !claim.any_drive => About::Models,
+        _ => About::Theirs,
+    };
     let none = |why: &str| Judged {
-        about,
+        about: about(Source::Measured),
         verdict: Verdict::NotTested,
         ours: None,
         interval: None,
@@ -166,7 +175,7 @@ pub(crate) fn judge(
         false => Lies::Outside,
     };
     let judged = |verdict, why: String| Judged {
-        about,
+        about: about(number.source),
         verdict,
         lies: (!why.is_empty() && number.value.is_finite()).then_some(lies),
         ours: Some(number.value).filter(|value| value.is_finite()),
