@@ -111,7 +111,9 @@ fn lookups_on_a_throttled_disk_are_bound_by_reads() {
     let throttled = figures_of(&format!("{disk}\nlimit = {{ reads = \"400/s\" }}"), job);
     let found = shares_in(&throttled);
     assert_eq!(largest(&found), "drive_reads", "{found:?}");
-    assert!(found["drive_reads"] > 80.0, "{found:?}");
+    // Tests that run at the same time take CPUs from it.
+    let own = 100.0 - found.get("run_queue").copied().unwrap_or_default();
+    assert!(found["drive_reads"] > 0.8 * own, "{found:?}");
     // Without the limit it is faster, but not faster than with a drive that takes no time.
     let free = rate(&figures_of(disk, job), "ops_rate").expect("a rate");
     let real = free / rate(&throttled, "ops_rate").expect("a rate");
