@@ -6,6 +6,8 @@
 //! (docs/validation.csv). Invariant: the error of a drive's profile is not part of the range of a simulation:
 //! profiles differ too much for one number.
 
+use std::collections::BTreeMap;
+
 use stats::estimate::Estimate;
 use study::Source;
 use validate::{FIGURES_MIN, PredictionError};
@@ -54,8 +56,10 @@ const fn real_over_simulated(engine: &str, counted: DecisionMetric) -> Option<Va
 /// Ratio of two simulated rates of one job on two drives, over the real ratio: nine in ten of 42 pairs lie
 /// within this factor and its inverse.
 pub(crate) const SIMULATED_RATIO: f64 = 1.17;
+/// Standard deviation of a run, as a share of its value, above which a header is not believed.
+const NOISE_MAX: f64 = 10.0;
 /// 97.5th percentile of the normal distribution.
-pub(crate) const NORMAL_95: f64 = 1.96;
+const NORMAL_95: f64 = 1.96;
 /// Error of a predicted read, alone, where fewer than three figures are near: contains 8 of 10 published
 /// rates, means and medians that no constant was chosen with; chosen on these.
 const READS_ALONE: f64 = 0.20;
@@ -106,12 +110,22 @@ fn single_run(
         DecisionMetric::TimeAtRate(_) => "latency_p99",
         _ => "rate",
     };
-    let own = noise.get(&format!("{} {} {metric}", group.first.engine, counted.ops().word()));
-    let alike = noise.iter().filter(|(name, _)| name.ends_with(metric)).map(|(_, share)| share);
-    let share = own.or_else(|| alike.max_by(|a, b| a.total_cmp(b)))?;
-    let factor = (NORMAL_95 * share.ln_1p()).exp();
+    let of = [group.first.engine.as_str(), counted.ops().word(), metric];
+    let factor = single_run_factor(noise, of)?;
     let measured = group.first.source == Source::Measured && !value.at_least;
     (measured && group.trials.len() == 1).then(|| (value.value / factor, value.value * factor))
+}
+
+/// The factor either way that contains 95 % of single runs of `[engine, operation, metric]` by a host's noise,
+/// as in a run's header: that of such figures or, without them, of those of the metric that vary most.
+pub(crate) fn single_run_factor(noise: &BTreeMap<String, f64>, of: [&str; 3]) -> Option<f64> {
+    let own = noise.get(&of.join(" ")).copied();
+    let metric = format!(" {}", of[2]);
+    let alike = noise.iter().filter(|(name, _)| name.ends_with(&metric)).map(|(_, share)| *share);
+    // A run folder may come from any user.
+    let sound = |share: &f64| (0.0..=NOISE_MAX).contains(share);
+    let share = own.or_else(|| alike.max_by(f64::total_cmp)).filter(sound)?;
+    Some((NORMAL_95 * share.ln_1p()).exp())
 }
 
 /// One side of a ratio.
@@ -255,6 +269,8 @@ mod tests {
             value_range(&group, (&value, DecisionMetric::ReadTime), &Reliability::Measured)
         };
         assert_eq!(range(&run), None);
+        run.header.noise = [("block read latency_p50".into(), 1e300)].into();
+        assert_eq!(range(&run), None, "a damaged header");
         run.header.noise =
             [("lmdb read latency_p50".into(), 0.2), ("block read rate".into(), 0.9)].into();
         let other = range(&run).expect("the largest of this metric");

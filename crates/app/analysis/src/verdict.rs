@@ -16,7 +16,7 @@ use study::Source;
 use crate::doubts::WarningKind;
 use crate::figure::Figure;
 use crate::published::{Claim, Ours, Publication};
-use crate::range::{NORMAL_95, SIMULATED_RATIO, of_figure};
+use crate::range::{SIMULATED_RATIO, of_figure, single_run_factor};
 
 /// A verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -289,23 +289,19 @@ fn interval(figure: &Figure, facts: &RunFacts) -> Option<(f64, f64)> {
             let error = of_figure(figure).filter(|_| facts.is_simulated(figure))?;
             Some((figure.value * error.low, figure.value * error.high))
         }
-        _ => Some(around((NORMAL_95 * noise(figure, facts)?.ln_1p()).exp())),
+        _ => Some(around(noise(figure, facts)?)),
     }
 }
 
-/// Standard deviation of a single run: that of such figures on this host, else of those of its metric that
-/// vary most.
+/// The factor that contains 95 % of single runs on this host; `None` for several runs.
 fn noise(figure: &Figure, facts: &RunFacts) -> Option<f64> {
     let metric = match &*figure.metric {
         "iops" | "ops_rate" | "tx_rate" | "throughput" => "rate",
         metric => metric,
     };
     let op = figure.point.get("op").and_then(|value| value.as_str()).unwrap_or("all");
-    let own = facts.noise.get(&format!("{} {op} {metric}", figure.engine));
-    let alike = facts.noise.iter().filter(|(name, _)| name.ends_with(&format!(" {metric}")));
-    let most = || alike.map(|(_, share)| share).max_by(|a, b| a.total_cmp(b));
     let single = !matches!(figure.interval, Some("repetitions" | "range"));
-    own.or_else(most).copied().filter(|_| single)
+    single_run_factor(&facts.noise, [&figure.engine, op, metric]).filter(|_| single)
 }
 
 /// The interval of a ratio of independent numbers: errors of the logarithms add in squares.
