@@ -116,8 +116,8 @@ fn single_run(
     (measured && group.trials.len() == 1).then(|| (value.value / factor, value.value * factor))
 }
 
-/// The factor either way that contains 95 % of single runs of `[engine, operation, metric]` by a host's noise,
-/// as in a run's header: that of such figures or, without them, of those of the metric that vary most.
+/// The factor either way that contains 95 % of single runs of `[engine, operation, metric]`, by a host's
+/// noise as in a run's header: that of such figures or, without them, of those of the metric that vary most.
 pub(crate) fn single_run_factor(noise: &BTreeMap<String, f64>, of: [&str; 3]) -> Option<f64> {
     let own = noise.get(&of.join(" ")).copied();
     let metric = format!(" {}", of[2]);
