@@ -16,6 +16,8 @@ use crate::time_parts::{Part, TimeParts, mixed_parts, stalled_share, time_parts}
 pub const ADVICE_MAX: usize = 5;
 /// Share of an operation's time from which on a cause is worth removing.
 const SHARE_MIN: f64 = 0.1;
+/// The same for waits for background threads, which also happen where these keep up.
+const BACKGROUND_MIN: f64 = 0.2;
 /// Gain from which on a faster drive or more cores are worth it, and up to which a faster drive is not.
 const GAIN_MIN: f64 = 1.15;
 /// Unattributed share up to which a drive that was not waited for is known to be of no use.
@@ -30,6 +32,8 @@ pub enum Remedy {
     IdleHost(f64),
     /// Raise the rate limit of the volume that operations wait for.
     HigherLimit(LimitedBy, f64),
+    /// Let the server's background threads keep up: sessions wait for them for this share.
+    Background(f64),
     /// Let memtable flushes and compactions keep up: writes are held up for this share of the time.
     FewerStalls(f64),
     /// A drive that acknowledges flushes at once: this share takes flushes.
@@ -50,6 +54,7 @@ impl Remedy {
         match self {
             Self::IdleHost(share)
             | Self::HigherLimit(_, share)
+            | Self::Background(share)
             | Self::FewerStalls(share)
             | Self::FasterFlushes(share)
             | Self::FewerCommits(share) => without(*share),
@@ -127,9 +132,13 @@ fn remedies((choice, counted): (&Choice<'_>, DecisionMetric), parts: &TimeParts)
     // Waits for other clients shrink as these get faster.
     let waits = parts.share_of_others();
     let own = |share: f64| share / (1.0 - waits).max(share).max(f64::MIN_POSITIVE);
+    let background = parts.share(Part::Background);
     let limit = choice.limited;
     if let LimitedBy::VolumeOperations(_, share) | LimitedBy::VolumeBytes(_, share) = limit {
-        found.push(Remedy::HigherLimit(limit, own(share)));
+        // Background threads wait for it, too.
+        found.push(Remedy::HigherLimit(limit, own(share + background)));
+    } else if background >= BACKGROUND_MIN {
+        found.push(Remedy::Background(own(background)));
     }
     if let Some(stalled) = stalled_share(choice.group.first).filter(|share| *share >= SHARE_MIN) {
         found.push(Remedy::FewerStalls(stalled));
@@ -202,6 +211,8 @@ mod tests {
         let cores = Gain { change: Change::TwiceTheCores, low: 1.0, high: 1.9 };
         let found = of(&cpu, &[free(1.0, 1.05), cores], &[]);
         assert_eq!(found, [Remedy::NoDrive(0.03, free(1.0, 1.05)), Remedy::MoreCores(0.97, cores)]);
+        let cleaned = [(Part::Background, 60), (Part::Cpu, 20), (Part::DriveReads, 20)];
+        assert_eq!(of(&cleaned, &[free(1.2, 5.0)], &[])[0], Remedy::Background(0.6));
         let lock = [(Part::Locks, 60), (Part::Cpu, 20), (Part::DriveFlushes, 20)];
         let found = of(&lock, &[free(1.5, 2.0)], &[]);
         assert_eq!(found[0], Remedy::FewerCommits(0.6));

@@ -341,8 +341,9 @@ fn by_parts(parts: &TimeParts) -> Option<LimitedBy> {
 /// Which limit of a cloud volume requests wait for, if they wait for it longer than for anything else.
 fn volume_limit(group: &Group<'_>, parts: &TimeParts) -> Option<LimitedBy> {
     let waits = parts.share(Part::DriveLimit);
-    let others = parts.share_of_others();
-    let (main, _) = parts.main_part()?;
+    // Background threads wait for the same limit.
+    let others = parts.share_of_others() + parts.share(Part::Background);
+    let (main, _) = parts.main_part_without(Part::Background)?;
     let limited = main == Part::DriveLimit && waits >= TOLD * (1.0 - others);
     let mut stacks = group.run.header.stacks.iter().filter(|_| limited);
     let limits = stacks.find(|one| one.name == group.first.stack)?.rate_limits?;

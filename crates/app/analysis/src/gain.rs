@@ -3,7 +3,8 @@
 //! In a closed loop of N clients an operation takes at least its remaining parts; at most, it also waits for
 //! the CPU time of all others: the bounds of balanced closed queueing networks (Zahorjan, Sevcik, Eager and
 //! Galler, CACM 25(2), 1982). CPUs cannot do more than all of their time. Waits for other clients shrink as
-//! the operations of these do. CPU time per operation falls with the waits, so the upper bound of a free
+//! the operations of these do. What sessions wait for in a server's background threads, what of them is not
+//! attributed, and waiting for CPUs that those threads also use may be due to the drive or not. CPU time per operation falls with the waits, so the upper bound of a free
 //! drive has less of it. A simulation (`what_if`) is exact where it can run.
 
 use stats::Limit;
@@ -110,9 +111,16 @@ fn bounds(parts: &TimeParts, change: Change, Load { clients, cores }: Load) -> G
         }
         Change::TwiceTheCores => 0.0,
     };
+    // Background threads wait for the same drive, or compute.
+    let behind = match (change, parts.share(Part::Background)) {
+        (Change::FreeDrive, background) if background > 0.0 => {
+            background + parts.share(Part::Rest) + parts.share(Part::RunQueue)
+        }
+        _ => 0.0,
+    };
     // The CPUs' share of all clients' operations.
     let busy = clients as f64 * (cpu - saved) / cores;
-    let least = (left - saved / own).max(0.001);
+    let least = (left - (saved + behind) / own).max(0.001);
     let high = (1.0 / least).min(1.0 / busy.max(f64::MIN_POSITIVE)).max(1.0);
     let others = (clients as f64 * own - 1.0).max(0.0) * cpu / own / cores;
     let low = match change {
@@ -150,6 +158,9 @@ mod tests {
         // Behind a lock, one of ten clients works at a time.
         let locked = [(Part::Cpu, 2), (Part::DriveFlushes, 8), (Part::Locks, 90)];
         assert_eq!(of(&locked, Change::FreeDrive, (10, 2)), (5.0, 16.67));
+        // The page cleaner may wait for the drive or not.
+        let cleaned = [(Part::Cpu, 10), (Part::DriveReads, 40), (Part::Background, 50)];
+        assert_eq!(of(&cleaned, Change::FreeDrive, (1, 2)), (1.67, 33.33));
     }
 
     #[test]

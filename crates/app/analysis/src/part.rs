@@ -9,6 +9,8 @@ pub enum Part {
     RunQueue,
     /// Waiting for a lock or a condition.
     Locks,
+    /// A server's session waits for one of its background threads.
+    Background,
     /// From the event that ends a wait until the thread runs on an idle CPU.
     WakeUps,
     /// Host I/O path of a database: submission, interrupt, wake-up.
@@ -67,6 +69,7 @@ impl Part {
             Self::Cpu => "CPU",
             Self::RunQueue => "waiting for a CPU",
             Self::Locks => "lock and condition waits",
+            Self::Background => "background threads (page cleaner, log)",
             Self::WakeUps => "waking up (interrupts, messages, locks)",
             Self::HostPath => "host I/O path",
             Self::Submission => "submission (system call, file system)",
@@ -103,6 +106,7 @@ impl Part {
             Self::Cpu => "time_share_cpu",
             Self::RunQueue => "time_share_run_queue",
             Self::Locks => "time_share_locks",
+            Self::Background => "time_share_background",
             Self::WakeUps => "time_share_wake_ups",
             Self::HostPath => "time_share_host_path",
             Self::Submission => "time_share_submission",

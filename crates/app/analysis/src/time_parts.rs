@@ -61,6 +61,15 @@ impl TimeParts {
     /// have the same parts. Time that is not accounted for is named only if nothing else takes a fifth.
     #[must_use]
     pub fn main_part(&self) -> Option<(Part, f64)> {
+        self.main_part_of(|_| true)
+    }
+
+    /// The largest of the other parts.
+    pub(crate) fn main_part_without(&self, part: Part) -> Option<(Part, f64)> {
+        self.main_part_of(|own| own != part)
+    }
+
+    fn main_part_of(&self, wanted: impl Fn(Part) -> bool) -> Option<(Part, f64)> {
         let waits = [Part::OtherWriters, Part::Locks, Part::Rest];
         let block = self.parts.iter().any(|(part, _)| part.is_host_path());
         let largest = |of: fn(Part) -> bool| {
@@ -74,7 +83,7 @@ impl TimeParts {
         };
         let alone = self.parts.iter().map(|(part, _)| *part);
         let grouped = |part: &Part| part.is_drive() || part.is_cpu() || part.is_host_path();
-        let alone = alone.filter(|part| !grouped(part) && !waits.contains(part));
+        let alone = alone.filter(|part| !grouped(part) && !waits.contains(part) && wanted(*part));
         let alone = alone.map(|part| (part, self.share(part)));
         let cpu = if block { |part| part == Part::Cpu } else { Part::is_cpu };
         let groups = [largest(Part::is_drive), largest(cpu), largest(Part::is_host_path)];
@@ -286,7 +295,7 @@ fn spent(group: &Group<'_>, whole: Nanos, ops: Option<Ops>) -> Option<TimeParts>
     };
     // Threads are also busy between operations; an operation of an open loop waits for those before it.
     let sum = Some(times.iter().sum::<f64>().max(total)).filter(|sum| *sum > 0.0)?;
-    let [cpu, queue, wake_up, lock, _, read, write, flush, sleep] =
+    let [cpu, queue, wake_up, lock, _, read, write, flush, sleep, background] =
         times.map(|time| time / sum * all);
     let backlog = match group.is_open_loop() && !is_sql(group.first) {
         true => (sum - times.iter().sum::<f64>()) / sum * all,
@@ -304,6 +313,7 @@ fn spent(group: &Group<'_>, whole: Nanos, ops: Option<Ops>) -> Option<TimeParts>
         (Part::WakeUps, wake_up),
         (Part::Locks, (waits - held).max(0.0)),
         (Part::Stalls, held),
+        (Part::Background, background),
         (Part::Backlog, backlog),
     ];
     let mut counted = counted.map(|(part, time)| (part, time as u64)).to_vec();
@@ -576,13 +586,13 @@ mod tests {
     /// A client that waits for its server must be told what the server waits for.
     #[test]
     fn waiting_for_a_server_is_what_the_server_did() {
-        // CPU, run queue, wake-up, lock, network, read, write, flush, sleep.
-        let clients = [1.0, 0.0, 0.5, 0.0, 8.0, 0.0, 0.0, 0.0, 0.5];
-        let server = [2.0, 0.0, 0.5, 0.5, 9.0, 1.0, 0.0, 3.0, 70.0];
+        // CPU, run queue, wake-up, lock, network, read, write, flush, sleep, background.
+        let clients = [1.0, 0.0, 0.5, 0.0, 8.0, 0.0, 0.0, 0.0, 0.5, 0.0];
+        let server = [2.0, 0.0, 0.5, 0.0, 9.0, 1.0, 0.0, 3.0, 70.0, 0.5];
         let total = 10.0;
         assert_eq!(
             with_server(clients, server, total),
-            [3.0, 0.0, 1.0, 0.5, 1.0, 1.0, 0.0, 3.0, 0.5]
+            [3.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0, 3.0, 0.5, 0.5]
         );
         // Twice as much work as anyone waited for: half of it counts.
         let busy = server.map(|time| time * 16.0 / 7.0);
@@ -594,7 +604,7 @@ mod tests {
         // Four connections of one client thread.
         let shared = with_server(clients, server, 4.0 * total);
         assert!((shared[NETWORK] - 31.0).abs() < 1e-9 && shared[0] == 3.0, "{shared:?}");
-        assert_eq!(with_server(clients, [0.0; 9], total), clients, "nothing is known of it");
+        assert_eq!(with_server(clients, [0.0; 10], total), clients, "nothing is known of it");
     }
 
     /// Parts that sum to more than the whole would draw a bar that is longer than its number.

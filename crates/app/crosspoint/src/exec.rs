@@ -76,7 +76,7 @@ fn summary(model: &str, cores: u32, ended: &Ended) -> String {
     let total = times.total().get().max(1) as f64;
     let mut rows = vec![("CPU", times.cpu), ("run queue", times.run_queue)];
     rows.push(("wake-up", times.wake_up));
-    let waits = ["lock", "network", "device read", "device write", "flush", "sleep"];
+    let waits = ["lock", "network", "device read", "device write", "flush", "sleep", "background"];
     rows.extend(waits.into_iter().zip(Wait::ALL.iter().map(|wait| times.waits[*wait as usize])));
     let rows = rows.into_iter().filter(|(_, time)| *time > Nanos::ZERO).map(|(name, time)| {
         format!("  {name:<13}{:>6.1} %  {time}", time.get() as f64 / total * 100.0)

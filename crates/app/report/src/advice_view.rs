@@ -48,6 +48,12 @@ fn sentence(one: &Advice<'_>) -> String {
             most(*share),
             percent(*share)
         ),
+        Remedy::Background(share) => format!(
+            "background threads that keep up give up to {} (a larger buffer pool, innodb_io_capacity, \
+             innodb_lru_scan_depth): operations wait for the page cleaner and its like {} of their time",
+            most(*share),
+            percent(*share)
+        ),
         Remedy::FewerCommits(share) => format!(
             "more clients give nothing, more updates per commit do: clients wait for one another {} \
              of their time",

@@ -64,12 +64,52 @@ fn ticks() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
+/// Conditions and futexes by a hash of their address, and who last woke their waiters.
+const PLACES: usize = 4096;
+const SERVED: u8 = 1;
+const UNSERVED: u8 = 2;
+static WAKERS: [AtomicU8; PLACES] = [const { AtomicU8::new(0) }; PLACES];
+
+fn waker_of(place: usize) -> &'static AtomicU8 {
+    &WAKERS[(place >> 2 ^ place >> 14) % PLACES]
+}
+
+/// Whether a thread exchanges messages.
+fn serves(thread: &ThreadWaits) -> bool {
+    thread.calls[WaitKind::Network as usize].load(Relaxed) > 0
+}
+
+/// This thread wakes those that wait at `place`.
+fn wakes(place: usize) {
+    if !WAITS.load(Relaxed).is_null() {
+        let serves = OWN.try_with(|own| own.get().is_some_and(serves)).unwrap_or(false);
+        waker_of(place).store(if serves { SERVED } else { UNSERVED }, Relaxed);
+    }
+}
+
+/// A wait for a condition or a futex at `place`: who woke this thread decides what it waited for.
+fn timed_until_woken<T>(place: usize, call: impl FnOnce() -> T) -> T {
+    let Some(own) = own().filter(|own| serves(own)) else { return timed(WaitKind::Lock, call) };
+    let waker = waker_of(place);
+    waker.store(0, Relaxed);
+    timed_as(own, call, || match waker.load(Relaxed) {
+        UNSERVED => WaitKind::Background,
+        _ => WaitKind::Lock,
+    })
+}
+
 /// Adds the duration of a call.
 #[inline]
 fn timed<T>(kind: WaitKind, call: impl FnOnce() -> T) -> T {
     let Some(own) = own() else { return call() };
+    timed_as(own, call, || kind)
+}
+
+#[inline]
+fn timed_as<T>(own: &ThreadWaits, call: impl FnOnce() -> T, kind: impl Fn() -> WaitKind) -> T {
     let began = ticks();
     let result = call();
+    let kind = kind();
     // Only this thread writes them.
     let add = |counter: &std::sync::atomic::AtomicU64, more: u64| {
         counter.store(counter.load(Relaxed).wrapping_add(more), Relaxed);
@@ -222,11 +262,6 @@ waits! {
         pthread_mutex_timedlock(lock: *mut pthread_mutex_t, until: *const timespec) -> c_int;
         pthread_rwlock_timedrdlock(lock: *mut pthread_rwlock_t, until: *const timespec) -> c_int;
         pthread_rwlock_timedwrlock(lock: *mut pthread_rwlock_t, until: *const timespec) -> c_int;
-        pthread_cond_wait(condition: *mut pthread_cond_t, lock: *mut pthread_mutex_t) -> c_int;
-        pthread_cond_timedwait(condition: *mut pthread_cond_t, lock: *mut pthread_mutex_t,
-            until: *const timespec) -> c_int;
-        pthread_cond_clockwait(condition: *mut pthread_cond_t, lock: *mut pthread_mutex_t,
-            clock: clockid_t, until: *const timespec) -> c_int;
         sem_wait(semaphore: *mut sem_t) -> c_int;
         sem_timedwait(semaphore: *mut sem_t, until: *const timespec) -> c_int;
         sem_clockwait(semaphore: *mut sem_t, clock: clockid_t, until: *const timespec) -> c_int;
@@ -262,6 +297,25 @@ locks! {
 }
 
 replaced! {
+    pthread_cond_wait(condition: *mut pthread_cond_t, lock: *mut pthread_mutex_t) -> c_int, |real| {
+        timed_until_woken(condition.addr(), real)
+    };
+    pthread_cond_timedwait(condition: *mut pthread_cond_t, lock: *mut pthread_mutex_t,
+        until: *const timespec) -> c_int, |real| {
+        timed_until_woken(condition.addr(), real)
+    };
+    pthread_cond_clockwait(condition: *mut pthread_cond_t, lock: *mut pthread_mutex_t,
+        clock: clockid_t, until: *const timespec) -> c_int, |real| {
+        timed_until_woken(condition.addr(), real)
+    };
+    pthread_cond_signal(condition: *mut pthread_cond_t) -> c_int, |real| {
+        wakes(condition.addr());
+        real()
+    };
+    pthread_cond_broadcast(condition: *mut pthread_cond_t) -> c_int, |real| {
+        wakes(condition.addr());
+        real()
+    };
     read(file: c_int, data: *mut c_void, size: size_t) -> ssize_t, |real| {
         timed(kind_of(file, WaitKind::Read), real)
     };
@@ -294,10 +348,16 @@ replaced! {
         forget(to);
         real()
     };
-    /* System calls by number: only futexes wait. */
+    /* System calls by number: only futexes wait, and end waits. */
     syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long,
         |real| match (number, b as c_int & libc::FUTEX_CMD_MASK) {
-            (libc::SYS_futex, libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET) => timed(WaitKind::Lock, real),
+            (libc::SYS_futex, libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET) => {
+                timed_until_woken(a as usize, real)
+            }
+            (libc::SYS_futex, libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET) => {
+                wakes(a as usize);
+                real()
+            }
             _ => real(),
         };
 }

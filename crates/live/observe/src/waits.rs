@@ -21,11 +21,11 @@ use stats::TIME_KINDS;
 /// Maximum number of threads, including ended ones.
 pub const THREADS: usize = 4096;
 /// Marks the memory, version of this layout included.
-const MAGIC: u64 = 0x6372_6f73_7377_0001;
+const MAGIC: u64 = 0x6372_6f73_7377_0002;
 /// Environment variable with the path of the shared memory.
 pub const OBSERVE_VARIABLE: &str = "CROSSPOINT_OBSERVE";
 
-/// What a thread waits for, in the order of the last six of [`TIME_KINDS`].
+/// What a thread waits for, in the order of the last of [`TIME_KINDS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitKind {
     /// A lock or a condition.
@@ -40,11 +40,13 @@ pub enum WaitKind {
     Flush,
     /// A point in time.
     Sleep,
+    /// A lock or a condition, in a thread that exchanges messages, until one that does not wakes it.
+    Background,
 }
 
 impl WaitKind {
     /// Number of kinds.
-    pub const COUNT: usize = 6;
+    pub const COUNT: usize = 7;
 }
 
 /// The counters of one thread; zeroes until it first waits.
@@ -318,7 +320,7 @@ impl Waits {
 mod tests {
     use super::*;
 
-    fn reading(times: [u64; 9], whole: u64, faults: u64) -> WaitTimes {
+    fn reading(times: [u64; 10], whole: u64, faults: u64) -> WaitTimes {
         WaitTimes { times, calls: 0, faults, whole }
     }
 
@@ -326,15 +328,15 @@ mod tests {
     #[test]
     fn waits_are_parts_of_the_time_in_which_threads_were_blocked() {
         let none = WaitTimes::default();
-        let busy = reading([400, 100, 0, 0, 0, 600, 400, 0, 0], 1000, 0).since(&none);
-        assert_eq!(busy.times, [400, 100, 0, 0, 0, 300, 200, 0, 0], "calls include CPU time");
-        let known = reading([400, 100, 0, 0, 0, 300, 0, 0, 0], 1000, 0).since(&none);
+        let busy = reading([400, 100, 0, 0, 0, 600, 400, 0, 0, 0], 1000, 0).since(&none);
+        assert_eq!(busy.times, [400, 100, 0, 0, 0, 300, 200, 0, 0, 0], "calls include CPU time");
+        let known = reading([400, 100, 0, 0, 0, 300, 0, 0, 0, 0], 1000, 0).since(&none);
         assert_eq!(known.times[WAITS + 2], 300, "the rest is not known");
-        let faults = reading([400, 100, 0, 0, 0, 300, 0, 0, 0], 1000, 7).since(&none);
-        let wild = WaitTimes::sum([reading([u64::MAX; 9], 1000, 0); 2].into_iter());
+        let faults = reading([400, 100, 0, 0, 0, 300, 0, 0, 0, 0], 1000, 7).since(&none);
+        let wild = WaitTimes::sum([reading([u64::MAX; 10], 1000, 0); 2].into_iter());
         assert!(wild.since(&none).times[WAITS..].iter().all(|time| *time <= 1000), "{wild:?}");
         let second = 1_000_000_000;
-        let one = reading([0; 9], second, 1).since(&none);
+        let one = reading([0; 10], second, 1).since(&none);
         assert_eq!(one.times[WAITS + 2], FAULT_MAX, "one fault does not take a second");
         assert_eq!(faults.times[WAITS + 2], 500, "page faults are outside of calls");
     }

@@ -155,14 +155,14 @@ pub struct Totals {
     pub flushes: [u64; 2],
     /// Where the time of the thread, or of the process's threads, went, ns: CPU, run queue, wake-up, and the
     /// waits in the order of `sim::scheduler::Wait`.
-    pub times: [u64; 9],
+    pub times: [u64; 10],
     /// Latencies of the drive by stage.
     pub stages: [u64; StageTimes::VALUES],
 }
 
 impl Totals {
     /// Number of values.
-    pub const VALUES: usize = 22 + StageTimes::VALUES;
+    pub const VALUES: usize = 23 + StageTimes::VALUES;
 
     /// Latencies of the drive by stage since an earlier reading.
     #[must_use]

@@ -62,7 +62,9 @@ impl TrialResult {
     fn times(&self, server: bool) -> Option<[f64; TIME_KINDS.len()]> {
         let by = [TimedBy::Simulation, TimedBy::Observation];
         let found = by.map(|by| {
-            let times = TIME_KINDS.map(|kind| self.totals.get(&by.name(kind, server)).copied());
+            let mut times = TIME_KINDS.map(|kind| self.totals.get(&by.name(kind, server)).copied());
+            // Older runs do not have the last.
+            times[TIME_KINDS.len() - 1].get_or_insert(0.0);
             times.iter().all(Option::is_some).then(|| times.map(Option::unwrap_or_default))
         });
         found.into_iter().flatten().next()
@@ -85,8 +87,10 @@ impl TrialResult {
 }
 
 /// What threads spend their time on.
-pub const TIME_KINDS: [&str; 9] =
-    ["cpu", "run_queue", "wake_up", "lock", "network", "read", "write", "flush", "sleep"];
+pub const TIME_KINDS: [&str; 10] = [
+    "cpu", "run_queue", "wake_up", "lock", "network", "read", "write", "flush", "sleep",
+    "background",
+];
 
 /// Total of a trial: seconds that timing the waits took.
 pub const OBSERVING_COST: &str = "observed_cost";

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::support::servers::has_server;
 use crate::support::{Scratch, expect, has_rocksdb, is_root, skip, stdout};
 
 /// Figures of a job on this disk or on a model.
@@ -12,10 +13,11 @@ fn figures_of(stack: &str, job: &str) -> Vec<serde_json::Value> {
 /// Figures, and what the terminal says.
 fn run_of(stack: &str, job: &str) -> (Vec<serde_json::Value>, String) {
     let scratch = Scratch::new();
+    let values = if job.contains("\"mysql\"") { "" } else { "value_size = \"400B\"\n" };
     let text = format!(
         "schema = 2\nname = \"known\"\n[[stack]]\nname = \"one\"\n{stack}\n[[experiment]]\n\
          name = \"job\"\nwarm_up = \"100ms\"\nduration = \"1s\"\ninterval = \"50ms\"\n\
-         [experiment.job]\nvalue_size = \"400B\"\n{job}\n"
+         [experiment.job]\n{values}{job}\n"
     );
     std::fs::write(scratch.path().join("known.toml"), text).expect("written");
     let output = scratch.run("run known.toml --out run");
@@ -93,6 +95,33 @@ fn cold_lookups_are_bound_by_reads() {
     let found = shares("device = \"model:intel-s3520\"", job);
     assert_eq!(largest(&found), "drive_reads", "{found:?}");
     assert!(found["drive_reads"] > 50.0, "{found:?}");
+}
+
+/// A buffer pool far smaller than the data, all of which is changed: sessions wait for the page cleaner. A
+/// report that calls that "locks" sends its reader to the SQL.
+#[test]
+fn sessions_that_wait_for_free_pages_wait_for_the_page_cleaner() {
+    if has_server("the page cleaner on a model").is_none() {
+        return;
+    }
+    let job = "engine = \"mysql\"\nworkload = \"write_only\"\ndurability = \"none\"\ntables = 1\n\
+               records = 100_000\nclients = 8\noptions.buffer_pool = \"8MiB\"";
+    let stack = "device = \"model:intel-s3520\"\nwhat_if = [\"drive\"]";
+    let (all, said) = run_of(stack, job);
+    let own: Vec<_> = all.iter().filter(|one| one["stack"] == "one").cloned().collect();
+    let found = shares_in(&own);
+    assert!(largest(&found) == "background", "{found:?}");
+    assert!(said.contains("(page cleaner, log)") && said.contains("keep up give"), "{said}");
+    let value = |stack: &str, metric: &str, op: &str| {
+        let found = all.iter().find(|one| {
+            one["stack"] == stack && one["metric"] == metric && one["point"]["op"] == op
+        });
+        found.and_then(|one| one["value"].as_f64()).expect("a figure")
+    };
+    let rate = |stack| value(stack, "ops_rate", "write_phase");
+    let real = rate("one-drive") / rate("one");
+    let ends = ["least", "most"].map(|end| value("one", &format!("free_drive_gain_{end}"), "all"));
+    assert!((ends[0]..ends[1]).contains(&real), "{real}, printed {ends:?}");
 }
 
 /// A cgroup that throttles the disk: the disk itself has time left, but its reads are what clients wait for.

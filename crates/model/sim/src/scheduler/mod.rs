@@ -290,7 +290,12 @@ impl Scheduler {
             && let Some(task) = self.first_of(key)
         {
             let at = self.task(waker).at;
-            self.task_mut(task).timed_out = false;
+            let background = !self.task(waker).times.serves();
+            let waiter = self.task_mut(task);
+            waiter.timed_out = false;
+            if background && waiter.state == State::Blocked(Wait::Lock) && waiter.times.serves() {
+                waiter.state = State::Blocked(Wait::Background);
+            }
             self.place(task, at, WokenBy::Thread(waker, kind));
             woken += 1;
         }

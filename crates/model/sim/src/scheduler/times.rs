@@ -19,12 +19,22 @@ pub enum Wait {
     Flush,
     /// For a fixed time.
     Sleep,
+    /// A thread that exchanges messages waited for a lock or a condition, and one that does not woke it:
+    /// a server's session waited for a background thread.
+    Background,
 }
 
 impl Wait {
     /// Every kind.
-    pub const ALL: [Self; 6] =
-        [Self::Lock, Self::Network, Self::Read, Self::Write, Self::Flush, Self::Sleep];
+    pub const ALL: [Self; 7] = [
+        Self::Lock,
+        Self::Network,
+        Self::Read,
+        Self::Write,
+        Self::Flush,
+        Self::Sleep,
+        Self::Background,
+    ];
 }
 
 /// A wait that has ended.
@@ -56,6 +66,11 @@ impl Times {
         self.run_queue += other.run_queue;
         self.wake_up += other.wake_up;
         self.waits.iter_mut().zip(other.waits).for_each(|(own, other)| *own += other);
+    }
+
+    /// Whether the thread exchanges messages.
+    pub(super) fn serves(&self) -> bool {
+        self.waits[Wait::Network as usize] > Nanos::ZERO
     }
 
     /// The sum.
