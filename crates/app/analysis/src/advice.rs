@@ -32,6 +32,8 @@ pub enum Remedy {
     IdleHost(f64),
     /// Raise the rate limit of the volume that operations wait for.
     HigherLimit(LimitedBy, f64),
+    /// Move the clients closer to the server: messages take this share.
+    Network(f64),
     /// Let the server's background threads keep up: sessions wait for them for this share.
     Background(f64),
     /// Let memtable flushes and compactions keep up: writes are held up for this share of the time.
@@ -55,6 +57,7 @@ impl Remedy {
             Self::IdleHost(share)
             | Self::HigherLimit(_, share)
             | Self::Background(share)
+            | Self::Network(share)
             | Self::FewerStalls(share)
             | Self::FasterFlushes(share)
             | Self::FewerCommits(share) => without(*share),
@@ -132,6 +135,9 @@ fn remedies((choice, counted): (&Choice<'_>, DecisionMetric), parts: &TimeParts)
     // Waits for other clients shrink as these get faster.
     let waits = parts.share_of_others();
     let own = |share: f64| share / (1.0 - waits).max(share).max(f64::MIN_POSITIVE);
+    if let Some(share) = Some(parts.share(Part::Network)).filter(|share| *share >= SHARE_MIN) {
+        found.push(Remedy::Network(share));
+    }
     let background = parts.share(Part::Background);
     let limit = choice.limited;
     if let LimitedBy::VolumeOperations(_, share) | LimitedBy::VolumeBytes(_, share) = limit {
@@ -213,6 +219,8 @@ mod tests {
         assert_eq!(found, [Remedy::NoDrive(0.03, free(1.0, 1.05)), Remedy::MoreCores(0.97, cores)]);
         let cleaned = [(Part::Background, 60), (Part::Cpu, 20), (Part::DriveReads, 20)];
         assert_eq!(of(&cleaned, &[free(1.2, 5.0)], &[])[0], Remedy::Background(0.6));
+        let far = [(Part::Network, 70), (Part::Cpu, 10), (Part::Rest, 20)];
+        assert_eq!(of(&far, &[], &[]), [Remedy::Network(0.7)]);
         let lock = [(Part::Locks, 60), (Part::Cpu, 20), (Part::DriveFlushes, 20)];
         let found = of(&lock, &[free(1.5, 2.0)], &[]);
         assert_eq!(found[0], Remedy::FewerCommits(0.6));

@@ -4,8 +4,9 @@
 //! the CPU time of all others: the bounds of balanced closed queueing networks (Zahorjan, Sevcik, Eager and
 //! Galler, CACM 25(2), 1982). CPUs cannot do more than all of their time. Waits for other clients shrink as
 //! the operations of these do. What sessions wait for in a server's background threads, what of them is not
-//! attributed, and waiting for CPUs that those threads also use may be due to the drive or not. CPU time per operation falls with the waits, so the upper bound of a free
-//! drive has less of it. A simulation (`what_if`) is exact where it can run.
+//! attributed, and waiting for CPUs that those threads also use may be due to the drive or not. CPU time per
+//! operation falls with the waits, so the upper bound of a free drive has less of it. A simulation
+//! (`what_if`) is exact where it can run.
 
 use stats::Limit;
 

@@ -9,6 +9,8 @@ pub enum Part {
     RunQueue,
     /// Waiting for a lock or a condition.
     Locks,
+    /// Messages to a server that is not ours, beyond those to one on the same host.
+    Network,
     /// A server's session waits for one of its background threads.
     Background,
     /// From the event that ends a wait until the thread runs on an idle CPU.
@@ -69,6 +71,7 @@ impl Part {
             Self::Cpu => "CPU",
             Self::RunQueue => "waiting for a CPU",
             Self::Locks => "lock and condition waits",
+            Self::Network => "network round trips",
             Self::Background => "background threads (page cleaner, log)",
             Self::WakeUps => "waking up (interrupts, messages, locks)",
             Self::HostPath => "host I/O path",
@@ -106,6 +109,7 @@ impl Part {
             Self::Cpu => "time_share_cpu",
             Self::RunQueue => "time_share_run_queue",
             Self::Locks => "time_share_locks",
+            Self::Network => "time_share_network",
             Self::Background => "time_share_background",
             Self::WakeUps => "time_share_wake_ups",
             Self::HostPath => "time_share_host_path",

@@ -25,11 +25,21 @@ pub(crate) fn advice_views(decisions: &[Decision<'_>]) -> Vec<String> {
 
 fn sentence(one: &Advice<'_>) -> String {
     let group = &one.choice.group;
-    let repetitions = group.trials.len();
+    format!(
+        "{} on {}: {} (n = {}, {}).",
+        subject(group, one.counted),
+        storage_words(group.stack_title()),
+        remedy_words(&one.remedy),
+        group.trials.len(),
+        group.first.source
+    )
+}
+
+fn remedy_words(remedy: &Remedy) -> String {
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
     let range = |gain: &Gain| gain_range(gain);
     let most = |share: f64| format!("{:.1}x", without(share));
-    let told = match &one.remedy {
+    match remedy {
         Remedy::IdleHost(share) => format!(
             "repeat it on an idle host: other programs used {} of the CPUs, so it says little about \
              the storage",
@@ -45,6 +55,12 @@ fn sentence(one: &Advice<'_>) -> String {
         Remedy::FewerStalls(share) => format!(
             "compaction that keeps up gives up to {}: writes are stalled {} of the time \
              (max_background_jobs, write_buffer_size, or a lower write rate)",
+            most(*share),
+            percent(*share)
+        ),
+        Remedy::Network(share) => format!(
+            "clients closer to the server, or fewer statements per transaction, give up to {}: network \
+             round trips take {} of an operation",
             most(*share),
             percent(*share)
         ),
@@ -83,13 +99,7 @@ fn sentence(one: &Advice<'_>) -> String {
             percent(*share),
             range(gain)
         ),
-    };
-    format!(
-        "{} on {}: {told} (n = {repetitions}, {}).",
-        subject(group, one.counted),
-        storage_words(group.stack_title()),
-        group.first.source
-    )
+    }
 }
 
 fn limit_words(limit: LimitedBy) -> String {

@@ -169,6 +169,7 @@ const fn drawn(part: Part) -> (&'static str, &'static str) {
         Part::Cpu => ("host-1", "CPU"),
         Part::RunQueue => ("host-2", "run queue"),
         Part::Locks => ("host-3", "locks"),
+        Part::Network => ("host-3", "network"),
         Part::Background => ("host-1", "background"),
         Part::WakeUps => ("host-2", "wake-ups"),
         Part::HostPath => ("host-2", "host's path"),

@@ -95,6 +95,9 @@ pub const TIME_KINDS: [&str; 10] = [
 /// Total of a trial: seconds that timing the waits took.
 pub const OBSERVING_COST: &str = "observed_cost";
 
+/// Total of a trial: seconds from a request that costs the server nothing to its answer.
+pub const ROUND_TRIP: &str = "round_trip";
+
 /// Who timed the threads of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimedBy {

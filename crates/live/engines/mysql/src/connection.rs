@@ -8,6 +8,7 @@ use engine::{Engine, EngineError, Flavour, Place, ServerVerbs, SqlEngine, Target
 use mysql::Conn;
 use mysql::prelude::Queryable;
 use observe::Counter;
+use stats::ROUND_TRIP;
 use study::{Descriptor, SqlJob};
 
 use crate::binary::{Binary, check_version};
@@ -134,11 +135,17 @@ impl Engine for Mysql {
     }
 
     fn sums(&self) -> BTreeMap<String, f64> {
-        self.ask(status::sums).unwrap_or_default()
+        let mut sums = self.ask(status::sums).unwrap_or_default();
+        // A server that is not ours may be far away, and is not observed.
+        let trip = self.job.dsn.as_ref().and_then(|_| self.ask(status::round_trip));
+        sums.extend(trip.map(|trip| (ROUND_TRIP.to_owned(), trip)));
+        sums
     }
 
     fn totals(&self, earlier: &BTreeMap<String, f64>) -> Vec<(&'static str, f64)> {
-        status::totals(earlier, &self.sums(), Own::of(&self.job).page_size.get())
+        let mut totals = status::totals(earlier, &self.sums(), Own::of(&self.job).page_size.get());
+        totals.extend(earlier.get(ROUND_TRIP).map(|trip| (ROUND_TRIP, *trip)));
+        totals
     }
 }
 

@@ -51,6 +51,19 @@ fn status(conn: &mut Conn) -> mysql::Result<BTreeMap<String, f64>> {
     Ok(rows.into_iter().chain(more).filter_map(number).collect())
 }
 
+/// Seconds between a request that costs the server nothing and its answer: median of a few.
+pub(crate) fn round_trip(conn: &mut Conn) -> mysql::Result<f64> {
+    const PINGS: usize = 15;
+    let mut trips = Vec::with_capacity(PINGS);
+    for _ in 0..PINGS {
+        let began = std::time::Instant::now();
+        conn.ping()?;
+        trips.push(began.elapsed().as_secs_f64());
+    }
+    trips.sort_by(f64::total_cmp);
+    Ok(trips[PINGS / 2])
+}
+
 /// Server totals since its start, by its names.
 pub(crate) fn sums(conn: &mut Conn) -> mysql::Result<BTreeMap<String, f64>> {
     status(conn)
