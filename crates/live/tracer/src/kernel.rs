@@ -48,6 +48,8 @@ struct Buffers {
     /// Events that did not fit, by CPU, before [`Self::forget`].
     dropped: Vec<u64>,
     events: &'static [&'static str],
+    /// Pages of the buffer of a CPU.
+    pages: usize,
     // Dropped last: an instance whose pipes are open cannot be removed.
     instance: TraceInstance,
 }
@@ -77,7 +79,9 @@ impl Buffers {
         }
         let streams = pipes.iter().map(|_| Encoder::default()).collect();
         let dropped = vec![0; pipes.len()];
-        Ok(Self { pipes, streams, dropped, events, instance })
+        // Larger pages are fewer.
+        let pages = buffer as usize / 4;
+        Ok(Self { pipes, streams, dropped, events, pages, instance })
     }
 
     fn path(&self) -> &Path {
@@ -92,14 +96,15 @@ impl Buffers {
         put(&self.path().join("tracing_on"), value)
     }
 
-    /// Reads what the kernel has; `page` is scratch space.
+    /// Reads what the kernel has, as many pages as its buffer: one that is filled as fast as it is read would
+    /// never be empty. `page` is scratch space.
     fn drain(
         &mut self,
         page: &mut [u8],
         mut decode: impl FnMut(u64, &[u8], &mut Encoder),
     ) -> io::Result<()> {
         for cpu in 0..self.pipes.len() {
-            loop {
+            for _ in 0..=self.pages {
                 let read = match self.pipes[cpu].read(page) {
                     Ok(0) => break,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,

@@ -97,14 +97,20 @@ fn a_traced_trial_splits_a_request_below_the_system_call() {
         "[[stack]]\nname = \"disk\"\ndevice = \"file\"\nsize = \"64MiB\"\nsubmission = \"psync\"",
         "[[experiment]]\nname = \"reads\"\nwarm_up = \"200ms\"\nduration = \"1s\"",
         "[experiment.job]\nengine = \"block\"\ntrace = true",
+        // Fast enough that the kernel's buffer is never empty.
+        "[[experiment]]\nname = \"writes\"\nwarm_up = \"200ms\"\nduration = \"1s\"",
+        "[experiment.job]\nengine = \"block\"\nread_share = \"0%\"\nclients = 2\ntrace = true",
     ]
     .join("\n");
     std::fs::write(scratch.path().join("path.toml"), study).expect("written");
     expect(&scratch.run("run path.toml --out run"), 0);
     let figures = scratch.json("figures run --json");
     let figures = figures["figures"].as_array().expect("figures");
+    let writes = figures.iter().filter(|one| one["workload"] == "writes");
+    assert!(writes.filter(|one| one["metric"] == "time_share_drive").count() == 1);
     let shares: Vec<(&str, f64)> = figures
         .iter()
+        .filter(|one| one["workload"] == "reads")
         .filter_map(|one| Some((one["metric"].as_str()?, one["value"].as_f64()?)))
         .filter_map(|(metric, value)| Some((metric.strip_prefix("time_share_")?, value)))
         .collect();
