@@ -419,9 +419,10 @@ fn rocksdb_steps(group: &Group<'_>, (whole, ops): (Nanos, Ops)) -> Option<TimePa
     TimeParts::of(whole, counted)
 }
 
-/// Round trip to a server on the same host, ns; what is beyond is the network's. TCP on loopback takes 20 to
-/// 50 us with two wake-ups, so this is the least that remains.
+/// Round trip to a server on the same host, ns: TCP on loopback takes 20 to 50 us with two wake-ups. What is
+/// beyond is the network's, if it is more than a server on the same host could take.
 const LOCAL_TRIP: u64 = 20_000;
+const NEAR_TRIP: u64 = 100_000;
 
 /// A transaction by its statements, and by the messages of all of them if the server's distance is known.
 fn statements(group: &Group<'_>, whole: Nanos) -> Option<TimeParts> {
@@ -431,6 +432,7 @@ fn statements(group: &Group<'_>, whole: Nanos) -> Option<TimeParts> {
         .get(ROUND_TRIP)
         .map_or(0, |trip| (trip * 1e9) as u64)
         .saturating_sub(LOCAL_TRIP);
+    let trip = if trip + LOCAL_TRIP < NEAR_TRIP { 0 } else { trip };
     // Time in the server, and that of the messages.
     let sum = |classes: &[OpClass]| {
         let all = result.recording.measured();

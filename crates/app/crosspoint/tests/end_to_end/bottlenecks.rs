@@ -202,6 +202,9 @@ fn a_distant_server_is_bound_by_the_network() {
     if is_quiet(&said) {
         assert!(said.contains("clients closer to the server"), "{said}");
     }
+    if is_quiet(&also_said) {
+        assert!(!shares_in(&near).contains_key("network"), "a server on this host");
+    }
     let real = rate(&near) / rate(&far);
     assert!(real > 2.0, "{real}");
     let most = 100.0 / (100.0 - found["network"]);

@@ -143,7 +143,8 @@ impl Engine for Mysql {
     }
 
     fn totals(&self, earlier: &BTreeMap<String, f64>) -> Vec<(&'static str, f64)> {
-        let mut totals = status::totals(earlier, &self.sums(), Own::of(&self.job).page_size.get());
+        let now = self.ask(status::sums).unwrap_or_default();
+        let mut totals = status::totals(earlier, &now, Own::of(&self.job).page_size.get());
         totals.extend(earlier.get(ROUND_TRIP).map(|trip| (ROUND_TRIP, *trip)));
         totals
     }
