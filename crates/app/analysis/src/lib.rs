@@ -24,6 +24,7 @@ pub mod laws;
 mod metric;
 pub mod objective;
 pub mod overall;
+pub mod own_disk;
 mod part;
 pub mod published;
 pub mod range;

@@ -30,6 +30,7 @@ pub(crate) fn run_of(study: &str, time: Nanos) -> Run {
         skipped: Vec::new(),
         left_out: Vec::new(),
         noise: Default::default(),
+        own_disk: Default::default(),
         sums: false,
     };
     let trials = plan.trials.iter().map(|trial| TrialRecord {

@@ -59,9 +59,23 @@ pub struct RunHeader {
         deserialize_with = "bounded_map::<_, _, TEXTS_MAX>"
     )]
     pub noise: BTreeMap<String, f64>,
+    /// How far off simulations were on a disk of this host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_disk: Option<OwnDisk>,
     /// Whether the folder has a list of checksums; the first versions wrote none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sums: bool,
+}
+
+/// How far off simulations were on a disk of the host of a run, before that run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OwnDisk {
+    /// Directory on the disk.
+    pub directory: String,
+    /// Lowest and highest simulated over measured rate, by engine and class of jobs.
+    #[serde(deserialize_with = "bounded_map::<_, _, TEXTS_MAX>")]
+    pub ratios: BTreeMap<String, (f64, f64)>,
 }
 
 /// A recorded stack.

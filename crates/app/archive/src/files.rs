@@ -227,6 +227,7 @@ pub(crate) trait Length {
 }
 
 impl Length for f64 {}
+impl Length for (f64, f64) {}
 impl Length for u64 {}
 
 impl Length for String {

@@ -29,7 +29,9 @@ mod sums;
 mod texts;
 mod writer;
 
-pub use document::{FORMAT, RACERS, RateLimits, RunHeader, StackRecord, TrialOutcome, TrialRecord};
+pub use document::{
+    FORMAT, OwnDisk, RACERS, RateLimits, RunHeader, StackRecord, TrialOutcome, TrialRecord,
+};
 pub use error::ArchiveError;
 pub use files::is_run_file;
 pub use lines::TrialMessage;

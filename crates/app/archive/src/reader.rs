@@ -315,6 +315,7 @@ mod tests {
             skipped: Vec::new(),
             left_out: Vec::new(),
             noise: Default::default(),
+            own_disk: Default::default(),
             sums: false,
         };
         let study = study::parse(STUDY, study::Engines::ANY).unwrap();

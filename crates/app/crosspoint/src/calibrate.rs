@@ -13,6 +13,7 @@ use units::human_count;
 
 use crate::exit::{self, ExitCode};
 use crate::host_file::file;
+use crate::own_disk_file;
 use crate::progress::Counted;
 use crate::result_file::Output;
 use crate::running::Running;
@@ -21,6 +22,8 @@ use crate::show::Failure;
 pub fn run(directory: &Path, forget: bool, json: bool) -> Result<ExitCode, Failure> {
     let state = state_directory()?;
     let path = file(&state);
+    // What was found with another calibration is void.
+    _ = std::fs::remove_file(own_disk_file::file(&state));
     if forget {
         return match std::fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -33,21 +36,9 @@ pub fn run(directory: &Path, forget: bool, json: bool) -> Result<ExitCode, Failu
         };
     }
     let running = Running::start_uncalibrated()?;
-    let mut counted = Counted::new("measurements");
-    let mut tell = |done: usize, of: usize| counted.tell(done, of);
-    let found = runner::calibrate(directory, running.parts(), &mut tell);
-    drop(counted);
-    running.undo();
-    let Some(mut found) = found? else { return Ok(exit::INTERRUPTED) };
-    let scheduler = runner::fit_scheduler(directory);
-    found.scheduler = scheduler.as_ref().ok().map(|fitted| fitted.costs);
-    if let Err(error) = &scheduler {
-        say!("note: waking threads was not measured ({error}); simulations use a reference host");
-    }
-    if found.page_cache.is_none() {
-        say!("note: the page cache was not measured; simulations use a reference host");
-    }
-    Output::own(&path).write(found.text().as_bytes())?;
+    let Some((found, scheduler)) = measured(directory, &running)? else {
+        return Ok(exit::INTERRUPTED);
+    };
     if json {
         out!("{:#}", json!({"schema": 1, "file": path, "calibration": found}));
     } else {
@@ -56,6 +47,35 @@ pub fn run(directory: &Path, forget: bool, json: bool) -> Result<ExitCode, Failu
         out!("predictions use it from now on: {}", path.display());
     }
     Ok(exit::OK)
+}
+
+/// Measures and stores this host's calibration and uses it from now on; `false` if the user stopped it.
+pub fn measure(directory: &Path, running: &mut Running) -> Result<bool, Failure> {
+    let found = measured(directory, running)?;
+    Ok(found.map(|(found, _)| running.use_calibration(found)).is_some())
+}
+
+/// Measures this host and stores the result; `None` if the user stopped it.
+fn measured(
+    directory: &Path,
+    running: &Running,
+) -> Result<Option<(Calibration, Option<FittedScheduler>)>, Failure> {
+    let mut counted = Counted::new("measurements");
+    let mut tell = |done: usize, of: usize| counted.tell(done, of);
+    let found = runner::calibrate(directory, running.parts(), &mut tell);
+    drop(counted);
+    running.undo();
+    let Some(mut found) = found? else { return Ok(None) };
+    let scheduler = runner::fit_scheduler(directory);
+    found.scheduler = scheduler.as_ref().ok().map(|fitted| fitted.costs);
+    if let Err(error) = &scheduler {
+        say!("note: waking threads was not measured ({error}); simulations use a reference host");
+    }
+    if found.page_cache.is_none() {
+        say!("note: the page cache was not measured; simulations use a reference host");
+    }
+    Output::own(&file(&state_directory()?)).write(found.text().as_bytes())?;
+    Ok(Some((found, scheduler.ok())))
 }
 
 fn print(found: &Calibration) {

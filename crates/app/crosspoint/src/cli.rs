@@ -222,6 +222,22 @@ pub enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Measure how far off simulations of databases are on this machine: fits a model to a disk, runs
+    /// databases on both, and keeps the errors for the reports of later runs (5 min)
+    #[command(after_help = "Example: crosspoint validate /mnt/nvme\n\n\
+            Runs `calibrate` first if this host has no calibration. As root, memory is limited, so that\n\
+            lookups read from the disk; otherwise they are left out.")]
+    Validate {
+        /// Directory on the disk; 4 GiB are written and removed
+        #[arg(default_value = ".")]
+        directory: PathBuf,
+        /// How to show progress
+        #[arg(long, value_enum, default_value = "auto")]
+        progress: ProgressKind,
+        /// Print a JSON document
+        #[arg(long)]
+        json: bool,
+    },
     /// Expose a modelled device in real time as a file (through FUSE) or a block device, or list attached
     /// devices
     #[command(after_help = "Examples: crosspoint attach samsung-pm9a3 --size 64GiB\n          \

@@ -55,6 +55,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Verb::Device { action } => device::run(action),
         Verb::Doctor { directory, noise: true, json } => crate::noise::run(&directory, json),
         Verb::Doctor { directory, json, .. } => Ok(doctor(&directory, json)),
+        Verb::Validate { directory, progress, json } => {
+            crate::validate::run(&directory, progress, json)
+        }
         Verb::Attach(arguments) => attach::run(&arguments),
         Verb::Capture(arguments) => crate::capturing::run(&arguments),
         Verb::Exec(arguments) => crate::exec::run(&arguments),

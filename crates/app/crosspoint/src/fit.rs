@@ -22,7 +22,7 @@ use crate::running::Running;
 use crate::show::Failure;
 
 /// The study that is run.
-const STUDY: &str = "device-fit";
+pub const STUDY: &str = "device-fit";
 /// The comment from which on it measures flushes.
 const FLUSHES: &str = "# Flushes, from here on";
 
@@ -37,14 +37,14 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
         },
     };
     let run = Run::read(&folder, engines::list())?;
-    let naming = naming(arguments, &run);
+    let naming = naming(&arguments.name, &run);
     let refuse = |reason: String| RunnerError::Profile { name: naming.name.clone(), reason };
     if run.study.stack.len() > 1 {
         return Err(refuse("a profile needs a run with one stack".into()).into());
     }
     let points = points(&run, |_| true);
     let others = run.trials.iter().filter(|trial| !counts(trial)).count();
-    let profile = fit::fit(&points, &naming).map_err(|error| match run.study.name == STUDY {
+    let profile = profile_of(&run, &naming).map_err(|error| match run.study.name == STUDY {
         true if others > 0 => refuse(format!("{error}; {others} trials are left out: {LEFT_OUT}")),
         true => refuse(error.to_string()),
         false => RunnerError::NotThatStudy {
@@ -55,7 +55,6 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
         },
     })?;
     let flushed = flush_points(&run);
-    let profile = fit::with_flushes(profile, &flushed, &naming.source);
     let mut residuals = fit::residuals(&profile, &points, Seed(1));
     residuals.extend(fit::flush_residuals(&profile, &flushed, Seed(1)));
     let known = points.iter().filter(|point| point.ops() > 0).count();
@@ -94,6 +93,15 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     }
     out!("run:     {}", folder.display());
     Ok(exit::OK)
+}
+
+/// The profile of the device of a run, flushes included.
+///
+/// # Errors
+/// The run lacks jobs that a fit needs.
+pub fn profile_of(run: &Run, naming: &Naming) -> Result<device::Profile, fit::FitError> {
+    let profile = fit::fit(&points(run, |_| true), naming)?;
+    Ok(fit::with_flushes(profile, &flush_points(run), &naming.source))
 }
 
 /// Why trials are left out.
@@ -337,7 +345,8 @@ fn job(trial: &TrialRecord) -> Option<(Share, Bytes, u32, u32)> {
     Some((share, size, number("queue_depth")?, number("clients")?))
 }
 
-fn naming(arguments: &FitArguments, run: &Run) -> Naming {
+/// Name, title and source of the profile of a run.
+pub fn naming(name: &str, run: &Run) -> Naming {
     let stack = run.header.stacks.first();
     let facts = stack.and_then(|stack| stack.storage.as_ref());
     let named = |facts: &observe::StorageFacts| match facts.device_model.as_str() {
@@ -349,7 +358,7 @@ fn naming(arguments: &FitArguments, run: &Run) -> Naming {
     let plain = |text: &str| text.replace(|one: char| one.is_control() || "\"\\".contains(one), "");
     let size = run.study.stack.first().map_or(Bytes::mib(1024), |stack| stack.size());
     Naming {
-        name: arguments.name.clone(),
+        name: name.to_owned(),
         title: plain(&format!(
             "{device}, {} on {}",
             if device.starts_with("model:") { "simulated" } else { "measured" },

@@ -33,6 +33,7 @@ mod library;
 mod memory;
 mod noise;
 mod noise_file;
+mod own_disk_file;
 mod place;
 mod power_cuts;
 mod progress;
@@ -43,6 +44,7 @@ mod show;
 mod signals;
 mod studies;
 mod tables;
+mod validate;
 mod watch;
 mod words;
 

@@ -47,6 +47,16 @@ impl Running {
         Ok(Self { journal, asked, here: None })
     }
 
+    /// Whether predictions use this host's own calibration.
+    pub fn is_calibrated(&self) -> bool {
+        self.here.is_some()
+    }
+
+    /// Uses a new calibration from now on.
+    pub fn use_calibration(&mut self, found: sim::Calibration) {
+        self.here = Some(found);
+    }
+
     /// Options of a run into `out` that may overwrite the devices `confirmed`.
     pub fn options(&self, out: Option<PathBuf>, confirmed: &[String]) -> Options<'_> {
         Options {
@@ -54,6 +64,7 @@ impl Running {
             confirmed: confirmed.to_vec(),
             here: self.here.clone(),
             noise: crate::noise_file::single_runs(),
+            own_disk: crate::own_disk_file::own_disk(),
             journal: &self.journal,
             version: env!("CARGO_PKG_VERSION"),
             build: BUILD,
@@ -71,6 +82,7 @@ impl Running {
         (out, confirmed): (Option<PathBuf>, &[String]),
         kind: ProgressKind,
     ) -> Result<RunEnd, RunnerError> {
+        self.asked.trials_over.store(false, Ordering::SeqCst);
         let mut watcher = progress::watcher(kind);
         let end = runner::execute(text, &self.options(out, confirmed), watcher.as_mut());
         drop(watcher);

@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use archive::output::discard_unfinished;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -24,8 +24,8 @@ pub struct StopRequests {
     pub abort: AtomicBool,
     /// All trials have ended and are undone: there is no interval to wait for.
     pub trials_over: AtomicBool,
-    /// The run's folder, once known.
-    pub run: OnceLock<PathBuf>,
+    /// The folder of the present run, once known.
+    pub run: Mutex<Option<PathBuf>>,
 }
 
 impl StopRequests {
@@ -49,7 +49,7 @@ pub fn watch(journal: Arc<Journal>) -> Arc<StopRequests> {
                     for failed in undone(&journal, before) {
                         say!("could not be undone: {failed}; try: crosspoint clean");
                     }
-                    match flags.run.get() {
+                    match flags.run.lock().ok().and_then(|run| run.clone()) {
                         Some(run) => say!(
                             "stopped at once: finished trials are kept; resume with: crosspoint run \
                              --resume {}",

@@ -367,6 +367,7 @@ fn run_stacks(run: &Run) -> Vec<RunStack> {
     let of = |record: &StackRecord| {
         let declared = run.study.stack.iter().find(|stack| stack.name == record.name);
         let time_scale = declared.map_or(1, |stack| stack.scale);
+        let raw = declared.is_some_and(|stack| stack.file_system == study::FileSystem::Raw);
         let declared = declared.and_then(|stack| stack.identity.clone());
         let model = record.device.strip_prefix("model:").map(str::to_owned);
         RunStack {
@@ -374,10 +375,11 @@ fn run_stacks(run: &Run) -> Vec<RunStack> {
             identity: model.or(declared),
             title: record.title.clone(),
             time_scale,
-            simulated: run
-                .trials
-                .iter()
-                .any(|trial| trial.stack == record.name && trial.result.is_simulated()),
+            simulated: !raw
+                && run
+                    .trials
+                    .iter()
+                    .any(|trial| trial.stack == record.name && trial.result.is_simulated()),
         }
     };
     run.header.stacks.iter().map(of).collect()

@@ -5,12 +5,14 @@
 
 use analysis::decision::{Decision, Reliability};
 use analysis::doubts::{WarningKind, doubts_of};
+use analysis::own_disk::own_disk_ratio;
 use archive::{Run, StackRecord};
 use device::Evidence;
 use serde::Serialize;
 use study::Source;
 
 use crate::chart::short;
+use crate::comparison::subject;
 use crate::hue::Hues;
 
 /// One line of the table.
@@ -45,7 +47,7 @@ fn line(
     let source = trials().next()?.source;
     let text = match source {
         Source::Measured => measured(run, stack),
-        Source::Emulated => emulated(stack, decisions),
+        Source::Emulated => emulated(run, stack, decisions),
         Source::Predicted => predicted(stack),
         Source::Published => return None,
     };
@@ -80,14 +82,35 @@ fn measured(run: &Run, stack: &StackRecord) -> String {
     }
 }
 
-fn emulated(stack: &StackRecord, decisions: &[Decision<'_>]) -> String {
+/// Simulated over measured rates of such jobs on a disk of this host; empty if none was validated.
+fn validated(run: &Run, stack: &StackRecord, decisions: &[Decision<'_>]) -> String {
+    let word = |one: &Decision<'_>| {
+        let group = &one.choices.iter().find(|one| one.group.first.stack == stack.name)?.group;
+        let (low, high) = own_disk_ratio(group, one.counted)?;
+        Some(format!("{low:.2} to {high:.2} x ({})", subject(group, one.counted)))
+    };
+    let mut words: Vec<String> = decisions.iter().filter_map(word).collect();
+    words.dedup();
+    match run.header.own_disk.as_ref().filter(|_| !words.is_empty()) {
+        None => String::new(),
+        Some(known) => format!(
+            "; on this machine's own disk (under {}), simulated over measured rates: {}",
+            known.directory,
+            words.join(", ")
+        ),
+    }
+}
+
+fn emulated(run: &Run, stack: &StackRecord, decisions: &[Decision<'_>]) -> String {
     let own = decisions.iter().flat_map(|one| &one.choices);
     let own = own.filter(|choice| choice.group.first.stack == stack.name);
     let doubted = own.clone().filter(|c| matches!(c.standing, Reliability::Unreliable(_))).count();
     let simulated = own.clone().filter(|c| c.standing == Reliability::Simulated).count();
     if simulated > 0 {
-        return "run in virtual time; ranges do not contain the error of this drive's profile"
-            .to_owned();
+        let validated = validated(run, stack, decisions);
+        return format!(
+            "run in virtual time; ranges do not contain the error of this drive's profile{validated}"
+        );
     }
     let mut text = match (doubted, own.count()) {
         (_, 0) => "no results in the tables above".to_owned(),

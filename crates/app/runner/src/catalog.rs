@@ -22,6 +22,7 @@ const STUDIES: &[(&str, &str)] = studies! {
     "device-fit" "icpads-3dxpoint" "anandtech-optane" "circuitblvd-nvmeof" "rocksdb-overwrite"
     "live-mariadb" "live-rocksdb" "live-databases" "live-icpads-mysql" "live-nvmeof" "live-symas"
     "icpads-mysql" "intel-cas-mysql" "symas-optane" "nvmeof-block" "latency-breakdown"
+    "validate"
 };
 
 /// The text of a study and its name in messages.

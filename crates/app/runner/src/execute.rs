@@ -150,6 +150,7 @@ pub(crate) fn execute_on<'e>(
         provenance: Provenance::read(options.version, options.build),
         stacks: executor.stack_records(&study),
         noise: options.noise.clone(),
+        own_disk: options.own_disk.clone(),
         trials_planned: u32::try_from(plan.trials.len()).unwrap_or(u32::MAX),
         skipped,
         left_out,

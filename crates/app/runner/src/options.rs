@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 use stack::Journal;
@@ -18,6 +18,8 @@ pub struct Options<'a> {
     pub here: Option<sim::Calibration>,
     /// Run-to-run variation of this host, for the run's record.
     pub noise: BTreeMap<String, f64>,
+    /// How far off simulations were on a disk of this host, for the run's record.
+    pub own_disk: Option<archive::OwnDisk>,
     /// Undo journal.
     pub journal: &'a Journal,
     /// Version of the program.
@@ -25,7 +27,7 @@ pub struct Options<'a> {
     /// How it was built.
     pub build: &'a str,
     /// The run's folder, once known.
-    pub run: &'a OnceLock<PathBuf>,
+    pub run: &'a Mutex<Option<PathBuf>>,
     /// Set from outside to stop at the end of the current interval.
     pub stop: &'a AtomicBool,
     /// Set before everything is undone under a trial, whose result is then discarded.

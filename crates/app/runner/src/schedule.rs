@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -90,7 +91,8 @@ impl<'a> Schedule<'a> {
         executor: &mut dyn Executor,
         watcher: &mut dyn Watcher,
     ) -> Result<RunEnd, RunnerError> {
-        let _ = self.options.run.set(self.archive.path().to_owned());
+        *self.options.run.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(self.archive.path().to_owned());
         let (study, plan) = (self.study, self.plan);
         let missing: Vec<&Trial> =
             plan.trials.iter().filter(|trial| !self.archive.has(trial.number)).collect();

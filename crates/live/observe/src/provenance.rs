@@ -145,7 +145,7 @@ impl StorageFacts {
         // A journal is a property of the file system, not a mount option.
         let bare = |kind: &str| kind == "ext4" && !has_journal(device.as_ref());
         let mount = mount.map(|(kind, options)| match bare(&kind) {
-            true => (format!("{kind} without a journal"), options),
+            true => (BARE_EXT4.to_owned(), options),
             false => (kind, options),
         });
         let queue =
@@ -159,6 +159,16 @@ impl StorageFacts {
             write_cache: queue("write_cache"),
             queue_requests: queue("nr_requests"),
             rotational: queue("rotational"),
+        }
+    }
+
+    /// Whether its ext4 has a journal; `None` for other file systems.
+    #[must_use]
+    pub fn ext4_journal(&self) -> Option<bool> {
+        match self.file_system.as_str() {
+            BARE_EXT4 => Some(false),
+            "ext4" => Some(true),
+            _ => None,
         }
     }
 
@@ -177,6 +187,9 @@ impl StorageFacts {
         ]
     }
 }
+
+/// File system of a mount without a journal.
+const BARE_EXT4: &str = "ext4 without a journal";
 
 /// Whether the ext4 on a device has a journal: its thread has a folder of statistics. Assumed if the device
 /// is unknown, or no statistics are visible.

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::support::{Scratch, expect, stderr, stdout};
+use crate::support::{Scratch, expect, finish, start_and_wait, stderr, stdout};
 
 /// Deep enough that the thread is the bottleneck.
 const STUDY: &str = r#"
@@ -76,6 +76,7 @@ fn predictions_are_of_this_host_once_it_was_measured() {
         let time: units::Nanos = cache[name].as_str().expect("a time").parse().expect("one");
         assert!((least..1_000_000).contains(&time.get()), "{cache}");
     }
+    a_validation_that_is_stopped_leaves_nothing(&scratch);
     // A host whose thread takes 10 us per operation, independent of this machine.
     let file = scratch.state().join("host.toml");
     let text = std::fs::read_to_string(&file).expect("the measurements");
@@ -146,4 +147,40 @@ fn a_place_that_is_no_directory_leaves_nothing() {
     expect(&scratch.run("clean"), 0);
     assert!(scratch.leftovers().is_empty());
     assert!(!scratch.state().join("host.toml").exists());
+}
+
+/// What was found on this machine's own disk is on the pages of simulations, unless it is another machine's.
+#[test]
+fn errors_on_the_own_disk_are_on_the_pages_of_simulations() {
+    let scratch = Scratch::new();
+    let study = "schema = 2\nname = \"s\"\n[[stack]]\nname = \"a\"\ndevice = \"model:samsung-pm9a3\"\n\
+        [[experiment]]\nname = \"e\"\nwarm_up = \"50ms\"\n\
+        duration = \"200ms\"\ninterval = \"50ms\"\n[experiment.job]\n\
+        engine = \"lmdb\"\nworkload = \"read_random\"\nrecords = 1000\nvalue_size = \"100B\"\n";
+    std::fs::write(scratch.path().join("s.toml"), study).expect("a study");
+    std::fs::create_dir_all(scratch.state()).expect("a folder");
+    for (host, told) in [(runner::host_name(), true), ("another".into(), false)] {
+        let kept = format!(
+            r#"{{"host": {host:?}, "version": {:?}, "run": "r",
+            "own_disk": {{"directory": "/d", "ratios": {{"lmdb lookups": [0.8766, 1.1234]}}}}}}"#,
+            env!("CARGO_PKG_VERSION")
+        );
+        std::fs::write(scratch.state().join("validation.json"), kept).expect("written");
+        expect(&scratch.run(&format!("run s.toml --out {told}")), 0);
+        let page = scratch.path().join(format!("{told}/report.html"));
+        let page = std::fs::read_to_string(page).expect("a page");
+        let told_there =
+            page.contains("simulated over measured rates: 0.88 to 1.12 x (LMDB lookups)");
+        assert_eq!(told_there, told);
+    }
+}
+
+/// Ctrl-C in the middle of five minutes.
+fn a_validation_that_is_stopped_leaves_nothing(scratch: &Scratch) {
+    let (child, errors) = start_and_wait(scratch, &["validate", "."]);
+    // SAFETY: interrupts the child that this test started and has not waited for.
+    unsafe { libc::kill(child.id().cast_signed(), libc::SIGINT) };
+    expect(&finish(child, errors), 130);
+    assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+    assert!(!scratch.state().join("validation.json").exists());
 }

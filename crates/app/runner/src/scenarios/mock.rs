@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::OnceLock;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use archive::{Run, StackRecord, TrialOutcome};
@@ -131,12 +131,13 @@ impl Scenario {
         go: impl FnOnce(Mock<'s, S>, &Options<'_>, &mut Watching<'_>) -> Result<RunEnd, RunnerError>,
     ) -> Came {
         let journal = Journal::new(&self.state, |_, _, _| Ok(()));
-        let folder = OnceLock::new();
+        let folder = Mutex::new(None);
         let options = Options {
             out: Some(self.out.clone()),
             confirmed: Vec::new(),
             here: None,
             noise: Default::default(),
+            own_disk: Default::default(),
             journal: &journal,
             version: "0",
             build: "test",
@@ -151,7 +152,11 @@ impl Scenario {
         let mut events = Vec::new();
         let end = go(mock, &options, &mut Watching(&mut events));
         if let Ok(end) = &end {
-            assert_eq!(folder.get(), Some(&end.path), "whoever leaves knows where the run is");
+            assert_eq!(
+                folder.lock().unwrap().as_ref(),
+                Some(&end.path),
+                "whoever leaves knows where the run is"
+            );
         }
         let Log { ran, rates } = log.take();
         Came { end, ran, events, rates }
