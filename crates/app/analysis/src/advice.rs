@@ -6,8 +6,6 @@
 use std::collections::HashSet;
 use std::mem::{Discriminant, discriminant};
 
-use stats::Limit;
-
 use crate::decision::{Choice, Decision, DecisionMetric, LimitedBy, Reliability};
 use crate::gain::{Change, Gain};
 use crate::time_parts::{Part, TimeParts, mixed_parts, stalled_share, time_parts};
@@ -114,20 +112,10 @@ fn of_decision<'a>(decision: &'a Decision<'a>) -> Vec<Advice<'a>> {
     remedies.into_iter().map(|remedy| Advice { choice, counted, remedy }).collect()
 }
 
-/// Share of the CPUs that other programs used.
-fn of_others(choice: &Choice<'_>) -> f64 {
-    let limits = choice.group.trials.iter().flat_map(|trial| &trial.result.limits);
-    let others = limits.map(|limit| match limit {
-        Limit::Processors { others, .. } | Limit::Others { others } => *others,
-        Limit::Thread { .. } => 0.0,
-    });
-    others.fold(0.0, f64::max)
-}
-
 fn remedies((choice, counted): (&Choice<'_>, DecisionMetric), parts: &TimeParts) -> Vec<Remedy> {
     let mut found = Vec::new();
     let gain = |change| choice.gains.iter().find(|gain| gain.change == change).copied();
-    let others = of_others(choice);
+    let others = choice.group.others();
     if others >= OTHERS_MIN {
         // Everything else is about a host with fewer CPUs than it has.
         return vec![Remedy::IdleHost(others)];
@@ -165,7 +153,7 @@ fn remedies((choice, counted): (&Choice<'_>, DecisionMetric), parts: &TimeParts)
         // No wait for the drive was counted, and everything else was.
         None if parts.drive_share().is_none()
             && parts.share(Part::Cpu) > 0.0
-            && parts.share(Part::Rest) < REST_MAX =>
+            && parts.share(Part::Rest) + parts.share(Part::Background) < REST_MAX =>
         {
             let gain = Gain { change: Change::FreeDrive, low: 1.0, high: 1.0 };
             found.push(Remedy::NoDrive(0.0, gain));
@@ -183,6 +171,7 @@ fn remedies((choice, counted): (&Choice<'_>, DecisionMetric), parts: &TimeParts)
 mod tests {
     use super::*;
     use crate::decision::decisions;
+    use stats::Limit;
     use units::Nanos;
 
     fn parts(shares: &[(Part, u64)]) -> TimeParts {
@@ -219,6 +208,12 @@ mod tests {
         assert_eq!(found, [Remedy::NoDrive(0.03, free(1.0, 1.05)), Remedy::MoreCores(0.97, cores)]);
         let cleaned = [(Part::Background, 60), (Part::Cpu, 20), (Part::DriveReads, 20)];
         assert_eq!(of(&cleaned, &[free(1.2, 5.0)], &[])[0], Remedy::Background(0.6));
+        let behind = [(Part::Background, 60), (Part::Cpu, 40)];
+        assert_eq!(
+            of(&behind, &[], &[]),
+            [Remedy::Background(0.6)],
+            "the drive may be behind them"
+        );
         let far = [(Part::Network, 70), (Part::Cpu, 10), (Part::Rest, 20)];
         assert_eq!(of(&far, &[], &[]), [Remedy::Network(0.7)]);
         let lock = [(Part::Locks, 60), (Part::Cpu, 20), (Part::DriveFlushes, 20)];

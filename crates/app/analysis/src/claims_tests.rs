@@ -7,6 +7,7 @@ use device::Evidence;
 use study::Source;
 use validate::PredictionError;
 
+use crate::doubts::WarningKind;
 use crate::figure::Figure;
 use crate::published::{Claim, FILES, Ours, Publication, Take};
 use crate::verdict::{About, Judged, Lies, RunFacts, RunStack, Verdict, is_count, judge};
@@ -20,6 +21,7 @@ fn figure(of: &Ours, (source, value): (Source, f64), spread: Option<f64>) -> Fig
     let end = |sign: f64| spread.map(|spread| value * (1.0 + sign * spread));
     Figure {
         spoiled: None,
+        others: 0.0,
         study: String::new(),
         stack: of.stack.clone(),
         engine: of.engine.clone(),
@@ -264,4 +266,40 @@ fn a_single_run_is_judged_by_the_noise_of_its_host() {
         };
         assert_eq!(of(claim.fails), Verdict::DoesNotHold, "{}", claim.text);
     });
+}
+
+/// Other programs take from a rate at most their share of the CPUs, and nobody knows what from a percentile.
+#[test]
+fn a_busy_host_widens_the_interval_of_a_rate() {
+    let mut rates = 0;
+    each(|publication, claim| {
+        let facts = facts(publication, claim, true);
+        let (low, high) = claim.bounds();
+        let with = |value, others| {
+            let mut figures = run_of(claim, (Source::Measured, value), Some(TIGHT));
+            for figure in &mut figures {
+                (figure.others, figure.spoiled) = (others, Some(WarningKind::BusyHost));
+            }
+            let all = ["iops", "ops_rate", "tx_rate", "throughput", "load_time"];
+            let rate = figures.iter().all(|one| all.contains(&&*one.metric));
+            (
+                judge(publication, claim, &figures, &facts).verdict,
+                rate,
+                figures.iter().any(is_count),
+            )
+        };
+        let near = if low > 0.0 { low * 0.95 } else { high * 1.05 };
+        let far = if low > 0.0 { low / 3.0 } else { high * 3.0 };
+        let (verdict, rate, counted) = with(near, 0.2);
+        let sweep = std::iter::once(&claim.of).chain(&claim.over).any(|of| of.take != Take::First);
+        if sweep || counted || !near.is_finite() {
+            return;
+        }
+        assert_eq!(verdict, Verdict::Inconclusive, "{}", claim.text);
+        let expected = if rate { Verdict::DoesNotHold } else { Verdict::Inconclusive };
+        assert_eq!(with(far, 0.2).0, expected, "{}", claim.text);
+        assert_eq!(with(far, 0.4).0, Verdict::Inconclusive, "{}", claim.text);
+        rates += u32::from(rate);
+    });
+    assert!(rates >= 10, "{rates}");
 }

@@ -213,7 +213,7 @@ fn claim(
     ClaimView {
         text: claim.text.clone(),
         number: claim.number.clone(),
-        published: claim.value.map_or_else(|| "qualitative".into(), digits),
+        published: claim.value.map_or_else(|| without_a_number(claim).into(), digits),
         ours: judged.ours.map_or_else(
             || "-".into(),
             |value| format!("{}{}", digits(value), interval.unwrap_or_default()),
@@ -237,6 +237,12 @@ fn claim(
         },
         because: claim.because.clone(),
     }
+}
+
+/// What stands in place of a printed value.
+fn without_a_number(claim: &Claim) -> &'static str {
+    // Claims of ours about what the publication left open.
+    if claim.because.starts_with("OURS") { "not published" } else { "in words" }
 }
 
 /// A value with its unit; bytes in decimal units, as drive sizes are printed.

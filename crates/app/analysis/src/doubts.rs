@@ -38,11 +38,11 @@ pub enum WarningKind {
     LoadNotKept,
     /// Emulation was inaccurate.
     NotDelivered,
-    /// Other processes used the CPUs, or all CPUs were busy.
+    /// Other processes used the CPUs, or an attached drive and the engine used all.
     BusyHost,
     /// Other processes wrote to the device while it was read.
     OtherWrites,
-    /// The submitting thread set the rate, not the storage.
+    /// The submitting thread or all CPUs set the rate, not the storage.
     CpuBound,
     /// Lookups were answered from memory.
     InMemory,
@@ -281,9 +281,22 @@ fn not_delivered(trial: &TrialRecord) -> Option<(f64, String)> {
     Some((off.max(served.starved_share), served.complaint()))
 }
 
+/// Whether the drive was modelled in real time, on this host's CPUs.
+fn is_attached(trial: &TrialRecord) -> bool {
+    trial.result.served.is_some() && !trial.result.is_simulated()
+}
+
 fn busy_host(trial: &TrialRecord) -> Option<(f64, String)> {
     trial.result.limits.iter().find_map(|limit| match limit {
-        Limit::Processors { busy, .. } => Some((1.0 + busy, limit.to_string())),
+        Limit::Processors { busy, others } if *others >= Limit::OTHERS => {
+            Some((1.0 + busy, limit.to_string()))
+        }
+        // An attached drive uses CPUs, too, and its share was taken out.
+        Limit::Processors { busy, .. } if is_attached(trial) => {
+            Some((1.0 + busy, limit.to_string()))
+        }
+        // The engine itself uses the CPUs.
+        Limit::Processors { .. } => None,
         Limit::Others { others } => Some((*others, limit.to_string())),
         Limit::Thread { .. } => None,
     })
@@ -311,6 +324,9 @@ fn other_writes(trial: &TrialRecord) -> Option<(f64, String)> {
 fn cpu_bound(trial: &TrialRecord) -> Option<(f64, String)> {
     trial.result.limits.iter().find_map(|limit| match limit {
         Limit::Thread { busy } => Some((*busy, limit.to_string())),
+        Limit::Processors { busy, others } if *others < Limit::OTHERS && !is_attached(trial) => {
+            Some((*busy, limit.to_string()))
+        }
         Limit::Processors { .. } | Limit::Others { .. } => None,
     })
 }
@@ -460,6 +476,11 @@ mod tests {
         assert!(busy_host(&busy).unwrap().1.contains("30 %"));
         busy.result.limits = vec![Limit::Thread { busy: 0.97 }];
         assert!(cpu_bound(&busy).is_some() && busy_host(&busy).is_none());
+        // An engine that uses all CPUs is not disturbed by it.
+        busy.result.limits = vec![Limit::Processors { busy: 0.99, others: 0.02 }];
+        assert!(cpu_bound(&busy).is_some() && busy_host(&busy).is_none());
+        busy.result.limits = vec![Limit::Processors { busy: 0.99, others: 0.4 }];
+        assert!(cpu_bound(&busy).is_none() && busy_host(&busy).is_some());
         let mut cached = quiet;
         cached.result.usage = Some(Usage { blocks_in: 80, ..Usage::default() });
         assert!(in_memory(&cached).is_some(), "8000 lookups, 10 pages");

@@ -68,6 +68,9 @@ pub struct Figure {
     /// The most severe warning that makes it unreliable, in any repetition.
     #[serde(skip)]
     pub spoiled: Option<WarningKind>,
+    /// Largest share of the CPUs that other programs used, in any repetition.
+    #[serde(skip)]
+    pub others: f64,
     /// The trial was stopped before its time or failed.
     pub partial: bool,
 }

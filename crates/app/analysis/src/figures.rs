@@ -432,6 +432,7 @@ fn figure(
         validation: worth.map(|worth| worth.text()).or(delivered),
         worth,
         spoiled: group.trials.iter().filter_map(|trial| crate::doubts::spoils(trial)).min(),
+        others: group.others(),
         partial: group.trials.iter().any(cut),
     }
 }

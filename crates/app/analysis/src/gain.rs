@@ -8,8 +8,6 @@
 //! operation falls with the waits, so the upper bound of a free drive has less of it. A simulation
 //! (`what_if`) is exact where it can run.
 
-use stats::Limit;
-
 use crate::doubts::{WarningKind, doubts_of};
 use crate::groups::Group;
 use crate::time_parts::{Part, TimeParts};
@@ -56,11 +54,7 @@ pub fn gains(group: &Group<'_>, parts: &TimeParts, main: Part) -> Option<Vec<Gai
     let stack = stacks.find(|one| one.name == group.first.stack)?;
     // 0: those of this host.
     let simulated = stack.host_cores.filter(|_| group.first.result.is_simulated());
-    let others = group.first.result.limits.iter().map(|limit| match limit {
-        Limit::Processors { others, .. } | Limit::Others { others } => *others,
-        Limit::Thread { .. } => 0.0,
-    });
-    let own = 1.0 - others.fold(0.0, f64::max).min(0.95);
+    let own = 1.0 - group.others().min(0.95);
     let cores = match simulated.map_or(0, |(cores, _)| cores) {
         0 => f64::from(count(&group.run.header.provenance.cpus)?) * own,
         cores => f64::from(cores),

@@ -15,7 +15,7 @@ use stats::estimate::{
     Estimate, PARTS_MIN, TooFew, beyond, over_repetitions, over_values, percentile,
     percentile_within, ratio_within,
 };
-use stats::{Counts, Histogram, Interval};
+use stats::{Counts, Histogram, Interval, Limit};
 use validate::{JobShape, PredictionError};
 use workload::OpClass;
 
@@ -340,6 +340,17 @@ impl<'a> Group<'a> {
     pub fn over_trials(&self, value: impl Fn(&TrialRecord) -> Option<f64>) -> Option<Estimate> {
         let values: Vec<f64> = self.trials.iter().filter_map(|trial| value(trial)).collect();
         over_values(&values)
+    }
+
+    /// Largest share of the CPUs that other programs used in any repetition.
+    #[must_use]
+    pub fn others(&self) -> f64 {
+        let limits = self.trials.iter().flat_map(|trial| &trial.result.limits);
+        let others = limits.map(|limit| match limit {
+            Limit::Processors { others, .. } | Limit::Others { others } => *others,
+            Limit::Thread { .. } => 0.0,
+        });
+        others.fold(0.0, f64::max)
     }
 
     /// Title of the stack, for people.

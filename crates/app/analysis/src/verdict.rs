@@ -16,7 +16,7 @@ use study::Source;
 use crate::doubts::WarningKind;
 use crate::figure::Figure;
 use crate::published::{Claim, Ours, Publication};
-use crate::range::{SIMULATED_RATIO, of_figure, single_run_factor};
+use crate::range::{of_figure, predicted_error, ratio_factor, single_run_factor};
 
 /// A verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +94,7 @@ pub struct RunStack {
     pub title: String,
     /// Time scale of the drive: it ran this many times slower.
     pub time_scale: u32,
-    /// Its databases ran in virtual time.
+    /// Its databases ran in virtual time on a file system, as those that were compared with real ones.
     pub simulated: bool,
 }
 
@@ -115,8 +115,8 @@ impl RunFacts {
     }
 }
 
-/// Counts per record that depend on neither drive nor CPU, and how far they vary (LMDB and RocksDB: at most
-/// 1 % between simulation and disk, docs/VALIDATION.md).
+/// Counts per record that depend on neither drive nor CPU, and how far they vary between a simulation and a
+/// disk on one kernel (LMDB and RocksDB: at most 1 %, docs/VALIDATION.md).
 const COUNTS: [&str; 5] = [
     "blocks_out_per_record", "blocks_in_per_record", "db_bytes_per_record", "db_size",
     "switches_per_record",
@@ -124,7 +124,7 @@ const COUNTS: [&str; 5] = [
 const COUNT_ERROR: f64 = 0.02;
 
 pub(crate) fn is_count(figure: &Figure) -> bool {
-    COUNTS.contains(&&*figure.metric)
+    COUNTS.contains(&&*figure.metric) && ["lmdb", "rocksdb"].contains(&&*figure.engine)
 }
 
 /// Whether a stack is one of the wanted drives.
@@ -202,7 +202,7 @@ pub(crate) fn judge(
         None => {
             let why = match number.source {
                 Source::Predicted => {
-                    "with fewer than three held-out figures, the prediction error is unknown"
+                    "the error of such predictions is unknown: no held-out figures of such jobs"
                 }
                 Source::Emulated => {
                     "such figures of simulated or attached drives were not compared with real ones"
@@ -248,12 +248,14 @@ fn number(
     }
     let simulated =
         [of, over].iter().all(|one| facts.is_simulated(one) && of_figure(one).is_some());
-    let interval = match simulated && of.engine == over.engine {
+    let shared = ratio_factor(of, over).filter(|_| simulated);
+    let interval = match shared {
         // Errors that both simulations share cancel.
-        true => Some((value / SIMULATED_RATIO, value * SIMULATED_RATIO)),
-        false => interval(of, facts)
-            .zip(interval(over, facts))
-            .and_then(|(a, b)| ratio((of.value, a), (over.value, b))),
+        Some(factor) => {
+            let factor = factor * disturbed(of) * disturbed(over);
+            Some((value / factor, value * factor))
+        }
+        None => interval(of, facts).zip(interval(over, facts)).and_then(|(a, b)| ratio(a, b)),
     };
     Some(Number { value, interval, source, spoiled })
 }
@@ -265,15 +267,41 @@ fn spoiled(figure: &Figure) -> Option<String> {
     use WarningKind::{BusyHost, CpuBound, InMemory, Unsteady};
     // They say nothing about counts.
     let of_rates = |kind: &WarningKind| matches!(kind, BusyHost | CpuBound | InMemory | Unsteady);
+    let widened =
+        |kind: &WarningKind| *kind == BusyHost && figure.others <= OTHERS_MAX && is_rate(figure);
     let spoiled = figure.spoiled.filter(|kind| !is_count(figure) || !of_rates(kind));
+    let spoiled = spoiled.filter(|kind| !widened(kind));
     if let Some(kind) = spoiled {
         return Some(format!("not reliable: {}", kind.title().to_lowercase()));
     }
     figure.at_least.then(|| "operations never ended: our number is a lower bound".to_owned())
 }
 
-/// The interval of the true value. Repetitions on an attached drive say nothing about the drive.
+/// Share of the CPUs that other programs may use: above, the figure is theirs.
+const OTHERS_MAX: f64 = 0.25;
+
+/// Whether other programs take at most their share of the CPUs from it: tails grow by more.
+fn is_rate(figure: &Figure) -> bool {
+    ["iops", "ops_rate", "tx_rate", "throughput", "load_time"].contains(&&*figure.metric)
+}
+
+/// Factor by which a rate may differ because other programs used CPUs: as much as is left without them.
+fn disturbed(figure: &Figure) -> f64 {
+    match is_rate(figure) {
+        true => 1.0 / (1.0 - figure.others.clamp(0.0, OTHERS_MAX)),
+        false => 1.0,
+    }
+}
+
+/// The interval of the true value, wider by what other programs may have taken.
 fn interval(figure: &Figure, facts: &RunFacts) -> Option<(f64, f64)> {
+    let (low, high) = undisturbed(figure, facts)?;
+    let factor = disturbed(figure);
+    Some((low / factor, high * factor))
+}
+
+/// Repetitions on an attached drive say nothing about the drive.
+fn undisturbed(figure: &Figure, facts: &RunFacts) -> Option<(f64, f64)> {
     let around = |factor: f64| (figure.value / factor, figure.value * factor);
     let repeated = figure.lo.zip(figure.hi);
     let repeated = repeated.filter(|_| figure.interval == Some("repetitions"));
@@ -282,12 +310,14 @@ fn interval(figure: &Figure, facts: &RunFacts) -> Option<(f64, f64)> {
         _ if is_count(figure) => Some(around(1.0 + COUNT_ERROR)),
         Source::Predicted => {
             // `predicted = true (1 + error)`.
-            let error = figure.worth?.expected_error().filter(|error| *error < 1.0)?;
+            let error = predicted_error(figure).filter(|error| *error < 1.0)?;
             Some((figure.value / (1.0 + error), figure.value / (1.0 - error)))
         }
         Source::Emulated => {
             let error = of_figure(figure).filter(|_| facts.is_simulated(figure))?;
-            Some((figure.value * error.low, figure.value * error.high))
+            // Repetitions add to the error.
+            let (low, high) = repeated.unwrap_or((figure.value, figure.value));
+            Some((low * error.low, high * error.high))
         }
         _ => Some(around(noise(figure, facts)?)),
     }
@@ -296,7 +326,15 @@ fn interval(figure: &Figure, facts: &RunFacts) -> Option<(f64, f64)> {
 /// The factor that contains 95 % of single runs on this host; `None` for several runs.
 fn noise(figure: &Figure, facts: &RunFacts) -> Option<f64> {
     let metric = match &*figure.metric {
-        "iops" | "ops_rate" | "tx_rate" | "throughput" => "rate",
+        // Durations and counts of whole jobs vary as their rates do.
+        "iops"
+        | "ops_rate"
+        | "tx_rate"
+        | "throughput"
+        | "load_time"
+        | "fs_in"
+        | "fs_out"
+        | "ctx_switches_voluntary" => "rate",
         metric => metric,
     };
     let op = figure.point.get("op").and_then(|value| value.as_str()).unwrap_or("all");
@@ -304,13 +342,12 @@ fn noise(figure: &Figure, facts: &RunFacts) -> Option<f64> {
     single_run_factor(&facts.noise, [&figure.engine, op, metric]).filter(|_| single)
 }
 
-/// The interval of a ratio of independent numbers: errors of the logarithms add in squares.
-fn ratio(
-    (a, (a_low, a_high)): (f64, (f64, f64)),
-    (b, (b_low, b_high)): (f64, (f64, f64)),
-) -> Option<(f64, f64)> {
-    let sound = [a, a_low, b, b_low].iter().all(|value| *value > 0.0);
-    let together = |x: f64, y: f64| x.ln().hypot(y.ln()).exp();
-    let ends = (a / b / together(a / a_low, b_high / b), a / b * together(a_high / a, b / b_low));
-    sound.then_some(ends)
+/// The interval of a ratio of independent numbers: their middles divide, and the half widths of their
+/// logarithms add in squares. A value need not lie in the interval of its true value.
+fn ratio((a_low, a_high): (f64, f64), (b_low, b_high): (f64, f64)) -> Option<(f64, f64)> {
+    let sound = [a_low, a_high, b_low, b_high].iter().all(|value| *value > 0.0);
+    let middle = ((a_low * a_high) / (b_low * b_high)).sqrt();
+    let width = |low: f64, high: f64| (high / low).ln() / 2.0;
+    let factor = width(a_low, a_high).hypot(width(b_low, b_high)).exp();
+    sound.then_some((middle / factor, middle * factor))
 }

@@ -155,7 +155,7 @@ impl Limit {
     }
 
     /// CPU share that other processes may use without a note.
-    const OTHERS: f64 = 0.10;
+    pub const OTHERS: f64 = 0.10;
     /// Share of a host's CPU time that counts as saturated.
     const SATURATED: f64 = 0.90;
 
