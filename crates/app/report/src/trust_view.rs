@@ -3,7 +3,7 @@
 //!
 //! Invariant: counts and errors come from this run's records only.
 
-use analysis::decision::{Decision, Reliability};
+use analysis::decision::{Choice, Decision, Reliability};
 use analysis::doubts::{WarningKind, doubts_of};
 use analysis::own_disk::own_disk_ratio;
 use archive::{Run, StackRecord};
@@ -29,12 +29,12 @@ const LINES_MAX: usize = 24;
 
 /// The lines of the table.
 pub(crate) fn trust_lines(run: &Run, decisions: &[Decision<'_>], hues: &Hues) -> Vec<TrustLine> {
-    run.header
-        .stacks
-        .iter()
-        .take(LINES_MAX)
-        .filter_map(|stack| line(run, stack, decisions, hues))
-        .collect()
+    let stacks = run.header.stacks.iter().take(LINES_MAX);
+    let lines = stacks.filter_map(|stack| line(run, stack, decisions, hues));
+    let mut lines: Vec<TrustLine> = lines.collect();
+    // Once, not for each drive.
+    lines.iter_mut().take(1).for_each(|first| first.text.push_str(&validated(run, decisions)));
+    lines
 }
 
 fn line(
@@ -47,7 +47,7 @@ fn line(
     let source = trials().next()?.source;
     let text = match source {
         Source::Measured => measured(run, stack),
-        Source::Emulated => emulated(run, stack, decisions),
+        Source::Emulated => emulated(stack, decisions),
         Source::Predicted => predicted(stack),
         Source::Published => return None,
     };
@@ -82,35 +82,37 @@ fn measured(run: &Run, stack: &StackRecord) -> String {
     }
 }
 
-/// Simulated over measured rates of such jobs on a disk of this host; empty if none was validated.
-fn validated(run: &Run, stack: &StackRecord, decisions: &[Decision<'_>]) -> String {
+/// Simulated over measured rates of the run's simulated jobs on a disk of this host; empty if none was
+/// validated.
+fn validated(run: &Run, decisions: &[Decision<'_>]) -> String {
     let word = |one: &Decision<'_>| {
-        let group = &one.choices.iter().find(|one| one.group.first.stack == stack.name)?.group;
+        let simulated = |choice: &&Choice<'_>| choice.standing == Reliability::Simulated;
+        let group = &one.choices.iter().find(simulated)?.group;
         let (low, high) = own_disk_ratio(group, one.counted)?;
-        Some(format!("{low:.2} to {high:.2} x ({})", subject(group, one.counted)))
+        let (low, high) = (format!("{low:.2}"), format!("{high:.2}"));
+        let range = if low == high { low } else { format!("{low} to {high}") };
+        Some(format!("{range} x ({})", subject(group, one.counted)))
     };
     let mut words: Vec<String> = decisions.iter().filter_map(word).collect();
     words.dedup();
     match run.header.own_disk.as_ref().filter(|_| !words.is_empty()) {
         None => String::new(),
         Some(known) => format!(
-            "; on this machine's own disk (under {}), simulated over measured rates: {}",
+            "; simulations of this machine's own disk (under {}), over measured rates: {}",
             known.directory,
             words.join(", ")
         ),
     }
 }
 
-fn emulated(run: &Run, stack: &StackRecord, decisions: &[Decision<'_>]) -> String {
+fn emulated(stack: &StackRecord, decisions: &[Decision<'_>]) -> String {
     let own = decisions.iter().flat_map(|one| &one.choices);
     let own = own.filter(|choice| choice.group.first.stack == stack.name);
     let doubted = own.clone().filter(|c| matches!(c.standing, Reliability::Unreliable(_))).count();
     let simulated = own.clone().filter(|c| c.standing == Reliability::Simulated).count();
     if simulated > 0 {
-        let validated = validated(run, stack, decisions);
-        return format!(
-            "run in virtual time; ranges do not contain the error of this drive's profile{validated}"
-        );
+        return "run in virtual time; ranges do not contain the error of this drive's profile"
+            .to_owned();
     }
     let mut text = match (doubted, own.count()) {
         (_, 0) => "no results in the tables above".to_owned(),

@@ -169,8 +169,7 @@ fn errors_on_the_own_disk_are_on_the_pages_of_simulations() {
         expect(&scratch.run(&format!("run s.toml --out {told}")), 0);
         let page = scratch.path().join(format!("{told}/report.html"));
         let page = std::fs::read_to_string(page).expect("a page");
-        let told_there =
-            page.contains("simulated over measured rates: 0.88 to 1.12 x (LMDB lookups)");
+        let told_there = page.contains(", over measured rates: 0.88 to 1.12 x (LMDB lookups)");
         assert_eq!(told_there, told);
     }
 }
