@@ -110,7 +110,7 @@ fn is_written_by_map(parameter: impl Fn(&str) -> Option<String>) -> bool {
 /// Parameter of a figure as text.
 fn parameter_of(figure: &Figure, name: &str) -> Option<String> {
     let found = figure.point.get(name).or_else(|| figure.defaults.get(name));
-    found.and_then(|value| value.as_str()).map(str::to_owned)
+    found.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
 }
 
 fn class_of_figure(figure: &Figure) -> Option<SimulatedClass> {
@@ -185,7 +185,8 @@ pub(crate) fn predicted_error(figure: &Figure) -> Option<f64> {
         Some("100%") if word("beside").is_some() => Some("mixed"),
         share => share,
     };
-    let plain = word("pattern").as_deref() == Some("random") && word("dsync").is_none();
+    let random = word("pattern").is_none_or(|pattern| pattern == "random");
+    let plain = random && word("dsync").is_none_or(|dsync| dsync == "false");
     let central = ["iops", "latency_mean", "latency_p50"].contains(&&*figure.metric);
     // A median over reads and writes lies between two very different times.
     let single = op.as_deref() != Some("all") || figure.metric != "latency_p50";
@@ -426,6 +427,33 @@ mod tests {
             // Wider than needed says less than is known.
             assert!(share < 0.9, "{range}: {inside} of {errors:?}");
         }
+    }
+
+    #[test]
+    fn a_prediction_has_the_error_of_its_class_or_none() {
+        let of = |metric: &'static str, parameters: &[(&str, &str)]| {
+            let study = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
+                         [[experiment]]\nname = \"e\"\n[experiment.block]\n";
+            let run = crate::test_run::run_of(study, units::Nanos(100_000));
+            let mut figure = crate::figures(std::slice::from_ref(&run)).remove(0);
+            figure.worth = Some(PredictionError::NotValidated);
+            figure.metric = metric.into();
+            let value = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).into());
+            figure.point = parameters.iter().map(value).collect();
+            predicted_error(&figure)
+        };
+        assert_eq!(of("iops", &[("op", "all"), ("read_share", "50%")]), Some(MIXED));
+        assert_eq!(of("iops", &[("op", "read"), ("read_share", "100%")]), Some(READS_ALONE));
+        assert_eq!(of("latency_p99", &[("op", "read"), ("read_share", "50%")]), Some(READ_TAIL));
+        for none in [
+            &[("op", "all"), ("read_share", "0%")][..],
+            &[("op", "all"), ("read_share", "50%"), ("pattern", "sequential")],
+            &[("op", "write"), ("read_share", "50%"), ("dsync", "true")],
+        ] {
+            assert_eq!(of("iops", none), None, "{none:?}");
+        }
+        assert_eq!(of("latency_p50", &[("op", "all"), ("read_share", "50%")]), None);
+        assert_eq!(of("latency_p99", &[("op", "all"), ("read_share", "50%")]), None);
     }
 
     /// A class that covers jobs which were never compared, or another class's range, would decide by nothing.
