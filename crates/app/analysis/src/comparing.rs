@@ -85,7 +85,11 @@ const OFF: f64 = 0.34;
 
 /// Returns every table and claim of the publication next to our values, in its own order.
 #[must_use]
-pub fn beside(publication: &Publication, figures: &[Figure], facts: &RunFacts) -> Vec<PlaceView> {
+pub fn compared_places(
+    publication: &Publication,
+    figures: &[Figure],
+    facts: &RunFacts,
+) -> Vec<PlaceView> {
     let mut places: IndexMap<&str, (Vec<RowView>, Vec<ClaimView>)> = IndexMap::new();
     for one in &publication.figure {
         places.entry(&one.place).or_default().0.push(row(publication, one, figures, &facts.stacks));

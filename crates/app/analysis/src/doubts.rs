@@ -281,24 +281,20 @@ fn not_delivered(trial: &TrialRecord) -> Option<(f64, String)> {
     Some((off.max(served.starved_share), served.complaint()))
 }
 
-/// Whether the drive was modelled in real time, on this host's CPUs.
-fn is_attached(trial: &TrialRecord) -> bool {
-    trial.result.served.is_some() && !trial.result.is_simulated()
+/// Whether saturated CPUs were not the engine's alone: other programs used them, or a drive that was modelled
+/// in real time, whose share was taken out.
+fn is_shared(trial: &TrialRecord, others: f64) -> bool {
+    let attached = trial.result.served.is_some() && !trial.result.is_simulated();
+    others >= Limit::OTHERS || attached
 }
 
 fn busy_host(trial: &TrialRecord) -> Option<(f64, String)> {
     trial.result.limits.iter().find_map(|limit| match limit {
-        Limit::Processors { busy, others } if *others >= Limit::OTHERS => {
+        Limit::Processors { busy, others } if is_shared(trial, *others) => {
             Some((1.0 + busy, limit.to_string()))
         }
-        // An attached drive uses CPUs, too, and its share was taken out.
-        Limit::Processors { busy, .. } if is_attached(trial) => {
-            Some((1.0 + busy, limit.to_string()))
-        }
-        // The engine itself uses the CPUs.
-        Limit::Processors { .. } => None,
         Limit::Others { others } => Some((*others, limit.to_string())),
-        Limit::Thread { .. } => None,
+        Limit::Processors { .. } | Limit::Thread { .. } => None,
     })
 }
 
@@ -324,7 +320,7 @@ fn other_writes(trial: &TrialRecord) -> Option<(f64, String)> {
 fn cpu_bound(trial: &TrialRecord) -> Option<(f64, String)> {
     trial.result.limits.iter().find_map(|limit| match limit {
         Limit::Thread { busy } => Some((*busy, limit.to_string())),
-        Limit::Processors { busy, others } if *others < Limit::OTHERS && !is_attached(trial) => {
+        Limit::Processors { busy, others } if !is_shared(trial, *others) => {
             Some((*busy, limit.to_string()))
         }
         Limit::Processors { .. } | Limit::Others { .. } => None,
@@ -480,6 +476,10 @@ mod tests {
         busy.result.limits = vec![Limit::Processors { busy: 0.99, others: 0.02 }];
         assert!(cpu_bound(&busy).is_some() && busy_host(&busy).is_none());
         busy.result.limits = vec![Limit::Processors { busy: 0.99, others: 0.4 }];
+        assert!(cpu_bound(&busy).is_none() && busy_host(&busy).is_some());
+        // A drive that was modelled in real time took CPUs, which its share no longer shows.
+        busy.result.limits = vec![Limit::Processors { busy: 0.99, others: 0.02 }];
+        busy.result.served = Some(stats::Served::default());
         assert!(cpu_bound(&busy).is_none() && busy_host(&busy).is_some());
         let mut cached = quiet;
         cached.result.usage = Some(Usage { blocks_in: 80, ..Usage::default() });

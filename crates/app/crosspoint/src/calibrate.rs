@@ -22,9 +22,8 @@ use crate::show::Failure;
 pub fn run(directory: &Path, forget: bool, json: bool) -> Result<ExitCode, Failure> {
     let state = state_directory()?;
     let path = file(&state);
-    // What was found with another calibration is void.
-    _ = std::fs::remove_file(own_disk_file::file(&state));
     if forget {
+        own_disk_file::forget(&state);
         return match std::fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 Err(StackError::io("remove", &path)(error).into())
@@ -74,7 +73,9 @@ fn measured(
     if found.page_cache.is_none() {
         say!("note: the page cache was not measured; simulations use a reference host");
     }
-    Output::own(&file(&state_directory()?)).write(found.text().as_bytes())?;
+    let state = state_directory()?;
+    Output::own(&file(&state)).write(found.text().as_bytes())?;
+    own_disk_file::forget(&state);
     Ok(Some((found, scheduler.ok())))
 }
 

@@ -34,6 +34,12 @@ pub fn file(state: &Path) -> PathBuf {
     state.join("validation.json")
 }
 
+/// Forgets what was found with another calibration.
+pub fn forget(state: &Path) {
+    // Without the file there is nothing to forget.
+    _ = std::fs::remove_file(file(state));
+}
+
 /// What was found; `None` if nothing was validated with this host's present calibration.
 pub fn own_disk() -> Option<OwnDisk> {
     let text = std::fs::read_to_string(file(&state_directory().ok()?)).ok()?;

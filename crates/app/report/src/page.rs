@@ -32,7 +32,7 @@ use crate::table::{interval_text, point_text};
 use crate::trust_view::{TrustLine, trust_lines};
 use crate::what_if::{WhatIfView, what_if_view, what_ifs, without_variants};
 use analysis::cliffs::{PerformanceDrop, told};
-use analysis::comparing::{beside, tally};
+use analysis::comparing::{compared_places, tally};
 use analysis::decision::{DecisionMetric, decisions};
 use analysis::doubts::Warning;
 use analysis::is_sql;
@@ -306,7 +306,7 @@ fn view<'a>(run: &'a Run, whole: &'a Run) -> RunView<'a> {
     let own = publication.as_ref().map(|_| figures(std::slice::from_ref(run)));
     let facts = RunFacts { stacks: run_stacks(run), noise: run.header.noise.clone() };
     let places = publication.as_ref().zip(own.as_ref());
-    let places = places.map(|(one, own)| beside(one, own, &facts));
+    let places = places.map(|(one, own)| compared_places(one, own, &facts));
     let stacks = whole.header.stacks.iter().map(|record| StackView {
         record,
         facts: record.storage.as_ref().map(|facts| facts.rows()).unwrap_or_default(),

@@ -172,6 +172,8 @@ fn errors_on_the_own_disk_are_on_the_pages_of_simulations() {
         let told_there = page.contains(", over measured rates: 0.88 to 1.12 x (LMDB lookups)");
         assert_eq!(told_there, told);
     }
+    expect(&scratch.run("calibrate --forget"), 0);
+    assert!(!scratch.state().join("validation.json").exists(), "found with another calibration");
 }
 
 /// Ctrl-C in the middle of five minutes.
