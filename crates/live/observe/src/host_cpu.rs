@@ -1,7 +1,8 @@
 //! CPU use of this host: ours and others'.
 //!
-//! Invariant: steal time counts as busy by others. It covers the whole host, not a container, because all of
-//! it competes for the device.
+//! Invariants: steal time counts as busy by others; interrupts and kernel threads (block layer, journal,
+//! write-back, loop devices) do not, because they also serve us. It covers the whole host, not a container,
+//! because all of it competes for the device.
 
 use std::fs;
 
@@ -12,6 +13,8 @@ use units::Nanos;
 pub struct HostCpu {
     busy: u64,
     idle: u64,
+    /// Of interrupts and kernel threads; part of `busy`.
+    kernel: u64,
     /// Online CPUs, whatever this process may use.
     cpus: u32,
 }
@@ -40,7 +43,7 @@ pub fn cores() -> (u32, bool) {
 }
 
 impl HostCpu {
-    /// Reads `/proc/stat`; zeros if it is missing.
+    /// Reads `/proc/stat`, zeros if it is missing, and the times of kernel threads: some milliseconds.
     #[must_use]
     pub fn now() -> Self {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
@@ -50,8 +53,10 @@ impl HostCpu {
         // proc(5): user nice system idle iowait irq softirq steal; guest time is in user already.
         let idle: u64 = ticks.iter().skip(3).take(2).sum();
         let all: u64 = ticks.iter().take(8).sum();
+        let interrupts: u64 = ticks.iter().skip(5).take(2).sum();
         let cpus = text.lines().skip(1).take_while(|line| line.starts_with("cpu")).count();
-        Self { busy: all - idle, idle, cpus: cpus as u32 }
+        let kernel = interrupts + kernel_threads();
+        Self { busy: all - idle, idle, kernel, cpus: cpus as u32 }
     }
 
     /// Online CPUs of the host, at least 1.
@@ -60,8 +65,8 @@ impl HostCpu {
         self.cpus.max(1)
     }
 
-    /// Busy share of all CPUs since `earlier`, 0 to 1, and the same without `own` CPU time over `wall` time;
-    /// `None` if no time has passed.
+    /// Busy share of all CPUs since `earlier`, 0 to 1, and that of other programs: without `own` CPU time
+    /// over `wall` time and the kernel's; `None` if no time has passed.
     #[must_use]
     pub fn busy_since(&self, earlier: &Self, own: Nanos, wall: Nanos) -> Option<(f64, f64)> {
         if vtime::is_simulated() {
@@ -77,8 +82,26 @@ impl HostCpu {
         }
         let share = busy / all;
         let ours = own.as_secs_f64() / wall.as_secs_f64() / cpus;
-        Some((share, (share - ours).max(0.0)))
+        let kernel = self.kernel.saturating_sub(earlier.kernel) as f64 / all;
+        Some((share, (share - ours - kernel).max(0.0)))
     }
+}
+
+/// CPU time of all kernel threads, in clock ticks. A thread that has ended is no longer in it.
+fn kernel_threads() -> u64 {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbered = entries.filter(|one| one.file_name().as_encoded_bytes()[0].is_ascii_digit());
+    let texts = numbered.filter_map(|one| fs::read_to_string(one.path().join("stat")).ok());
+    texts.filter_map(|text| of_kernel_thread(&text)).sum()
+}
+
+/// CPU time in a line of `/proc/PID/stat`, in clock ticks; `None` unless it is a kernel thread's.
+fn of_kernel_thread(stat: &str) -> Option<u64> {
+    // The name before the parenthesis may contain anything. Fields: state ppid ... utime (12th) stime.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = |field: usize| fields.get(field)?.parse::<u64>().ok();
+    (*fields.get(1)? == "2")
+        .then(|| ticks(11).zip(ticks(12)).map(|(user, kernel)| user + kernel))?
 }
 
 #[cfg(test)]
@@ -87,11 +110,18 @@ mod tests {
 
     #[test]
     fn shares_are_of_all_cpus() {
-        let before = HostCpu { busy: 100, idle: 100, cpus: 4 };
-        let after = HostCpu { busy: 175, idle: 125, cpus: 4 };
+        let before = HostCpu { busy: 100, idle: 100, kernel: 0, cpus: 4 };
+        let after = HostCpu { busy: 175, idle: 125, kernel: 0, cpus: 4 };
         let (busy, others) = after.busy_since(&before, Nanos::ZERO, Nanos::from_secs(1)).unwrap();
         assert_eq!((busy, others), (0.75, 0.75));
+        let after = HostCpu { kernel: 25, ..after };
+        let (busy, others) = after.busy_since(&before, Nanos::ZERO, Nanos::from_secs(1)).unwrap();
+        assert_eq!((busy, others), (0.75, 0.5), "the kernel works for us");
         assert_eq!(before.busy_since(&before, Nanos::ZERO, Nanos::from_secs(1)), None);
         assert!(HostCpu::now().idle > 0 && HostCpu::now().online() >= cpus());
+        let kworker = "9 (kworker/u8:1-(x)) I 2 0 0 0 -1 69238880 0 0 0 0 3 40 0 0 20 0 1 0 26";
+        assert_eq!(of_kernel_thread(kworker), Some(43));
+        assert_eq!(of_kernel_thread(&kworker.replace(" I 2 ", " S 1 ")), None);
+        assert_eq!(of_kernel_thread("9 (half"), None);
     }
 }

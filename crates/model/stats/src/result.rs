@@ -196,12 +196,12 @@ impl fmt::Display for Limit {
             ),
             Self::Others { others } => write!(
                 f,
-                "other processes and kernel threads used {:.0} % of this host's CPU during the trial",
+                "other programs used {:.0} % of this host's CPU during the trial",
                 others * 100.0
             ),
             Self::Processors { busy, others } => write!(
                 f,
-                "host CPU saturated ({:.0} % busy, {:.0} % by other processes): latencies include waiting \
+                "host CPU saturated ({:.0} % busy, {:.0} % by other programs): latencies include waiting \
                  for CPU",
                 busy * 100.0,
                 others * 100.0
