@@ -398,6 +398,8 @@ impl<D: Device> Drive<D> {
         let (wait, kind) = match step[0].operation {
             Operation::Read => (Wait::Read, 0),
             Operation::Flush => (Wait::Flush, 2),
+            // It flushes what it writes.
+            _ if step[0].fua => (Wait::Flush, 2),
             _ => (Wait::Write, 1),
         };
         (io.kind, io.delayed) = (kind, true);
