@@ -48,7 +48,8 @@ pub struct Publication {
     pub(crate) claim: Vec<Claim>,
 }
 
-/// Stacks of another study of ours that represent those of the publication.
+/// Stacks of a study of ours that represent those of the publication: of another one, or of the same one in
+/// the place of a single published drive ("does it hold here?").
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Cast {
@@ -58,6 +59,9 @@ pub(crate) struct Cast {
     pub drive: Option<String>,
     /// Our stacks by the name of the publication's stack.
     pub stacks: BTreeMap<String, String>,
+    /// The experiments that it repeats; empty for all.
+    #[serde(default)]
+    pub experiments: Vec<String>,
 }
 
 /// A printed number.
@@ -179,7 +183,7 @@ impl Claim {
 pub fn publication(study: &str) -> Option<Publication> {
     let all = FILES.iter().filter_map(|text| toml::from_str::<Publication>(text).ok());
     all.filter(|one| one.schema == 1).find_map(|one| match one.study == study {
-        true => Some(one),
+        true => Some(one.with_own_cast()),
         false => one.cast_as(study),
     })
 }
@@ -197,10 +201,13 @@ impl Publication {
     /// The publication with the stacks of `study`; `None` if that study does not cover it.
     fn cast_as(&self, study: &str) -> Option<Self> {
         let casts: Vec<&Cast> = self.cast.iter().filter(|cast| cast.study == study).collect();
-        let drives = casts.iter().flat_map(|cast| {
-            let wanted = |theirs| self.drives.get(theirs).cloned().unwrap_or_default();
-            cast.stacks.iter().map(move |(theirs, ours)| (ours.clone(), wanted(theirs)))
-        });
+        let mut drives: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (theirs, ours) in casts.iter().flat_map(|cast| &cast.stacks) {
+            let wanted = self.drives.get(theirs).cloned().unwrap_or_default();
+            // One stack in the place of two drives is neither.
+            let both = drives.entry(ours.clone()).or_insert_with(|| wanted.clone());
+            both.retain(|drive| wanted.contains(drive));
+        }
         let figures = self.figure.iter().flat_map(|one| {
             let on = |cast: &&&Cast| one.drive.is_none() || one.drive == cast.drive;
             casts
@@ -224,7 +231,7 @@ impl Publication {
         });
         let made = Self {
             study: study.to_owned(),
-            drives: drives.collect(),
+            drives,
             cast: Vec::new(),
             figure: figures.collect(),
             claim: claims.collect(),
@@ -235,6 +242,15 @@ impl Publication {
 }
 
 impl Publication {
+    /// The publication with its claims about one drive repeated for other stacks of the same study.
+    fn with_own_cast(mut self) -> Self {
+        if let Some(own) = self.cast_as(&self.study) {
+            self.claim.extend(own.claim);
+            self.drives.extend(own.drives);
+        }
+        self
+    }
+
     /// The printed number of a claim for one of several drives, if its table gives one.
     fn printed(&self, claim: &Claim, drive: &str) -> Option<f64> {
         let on = |of: &Ours| {
@@ -252,7 +268,8 @@ impl Publication {
 impl Cast {
     /// Selects our figure for this drive; `None` if the stack is not mapped.
     fn of(&self, of: &Ours) -> Option<Ours> {
-        let stack = self.stacks.get(&of.stack)?.clone();
+        let repeated = self.experiments.is_empty() || self.experiments.contains(&of.workload);
+        let stack = self.stacks.get(&of.stack).filter(|_| repeated)?.clone();
         Some(Ours { stack, ..of.clone() })
     }
 }
@@ -380,7 +397,23 @@ mod tests {
             }
             casts += 1;
         }
-        assert_eq!(casts, 6);
+        assert_eq!(casts, 9);
+    }
+
+    /// A user's disk must be asked what it can answer alone, and never pass for a drive that it is not.
+    #[test]
+    fn one_disk_answers_the_claims_about_one_drive() {
+        let own = publication("icpads-3dxpoint").unwrap();
+        let here = |claim: &&Claim| claim.of.stack == "this-disk";
+        let texts: Vec<&str> = own.claim.iter().filter(here).map(|one| &*one.text).collect();
+        assert_eq!(texts.len(), 3, "{texts:?}");
+        assert_eq!(own.claim.len(), 12 + 3, "those of the publication stay");
+        let here = |one: &&Printed| one.of.stack == "this-disk";
+        assert_eq!(own.figure.iter().filter(here).count(), 0);
+        let sweep = publication("mixed-sweep").unwrap();
+        assert!(sweep.claim.iter().all(|one| one.of.workload == "mix"));
+        assert_eq!(sweep.claim.len(), 2 + 4, "{:?}", sweep.claim);
+        assert_eq!(sweep.drives["target"], [] as [&str; 0], "not both drives");
     }
 
     /// A claim about several drives must be compared with the value printed for the same drive.

@@ -282,7 +282,7 @@ fn studies_are_listed_with_their_question_time_and_needs() {
     let block = studies.iter().find(|one| one["name"] == "icpads-3dxpoint").expect("one");
     assert_eq!(
         (&block["needs"], &block["sources"]),
-        (&Value::from(Vec::<&str>::new()), &Value::from(vec!["predicted"]))
+        (&Value::from(Vec::<&str>::new()), &Value::from(vec!["measured", "predicted"]))
     );
     for (words, meant) in [
         ("run quickstrat", "did you mean quickstart?"),
