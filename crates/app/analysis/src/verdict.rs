@@ -16,7 +16,7 @@ use study::Source;
 use crate::doubts::WarningKind;
 use crate::figure::Figure;
 use crate::published::{Claim, Ours, Publication};
-use crate::range::{of_figure, predicted_error, ratio_factor, single_run_factor};
+use crate::range::{of_figure, of_prediction, ratio_factor, ratio_of, single_run_factor};
 
 /// A verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -255,7 +255,7 @@ fn number(
             let factor = factor * disturbed(of) * disturbed(over);
             Some((value / factor, value * factor))
         }
-        None => interval(of, facts).zip(interval(over, facts)).and_then(|(a, b)| ratio(a, b)),
+        None => interval(of, facts).zip(interval(over, facts)).and_then(|(a, b)| ratio_of(a, b)),
     };
     Some(Number { value, interval, source, spoiled })
 }
@@ -309,9 +309,8 @@ fn undisturbed(figure: &Figure, facts: &RunFacts) -> Option<(f64, f64)> {
         Source::Measured if repeated.is_some() => repeated,
         _ if is_count(figure) => Some(around(1.0 + COUNT_ERROR)),
         Source::Predicted => {
-            // `predicted = true (1 + error)`.
-            let error = predicted_error(figure).filter(|error| *error < 1.0)?;
-            Some((figure.value / (1.0 + error), figure.value / (1.0 - error)))
+            let error = of_prediction(figure)?;
+            Some((figure.value * error.low, figure.value * error.high))
         }
         Source::Emulated => {
             let error = of_figure(figure).filter(|_| facts.is_simulated(figure))?;
@@ -340,14 +339,4 @@ fn noise(figure: &Figure, facts: &RunFacts) -> Option<f64> {
     let op = figure.point.get("op").and_then(|value| value.as_str()).unwrap_or("all");
     let single = !matches!(figure.interval, Some("repetitions" | "range"));
     single_run_factor(&facts.noise, [&figure.engine, op, metric]).filter(|_| single)
-}
-
-/// The interval of a ratio of independent numbers: their middles divide, and the half widths of their
-/// logarithms add in squares. A value need not lie in the interval of its true value.
-fn ratio((a_low, a_high): (f64, f64), (b_low, b_high): (f64, f64)) -> Option<(f64, f64)> {
-    let sound = [a_low, a_high, b_low, b_high].iter().all(|value| *value > 0.0);
-    let middle = ((a_low * a_high) / (b_low * b_high)).sqrt();
-    let width = |low: f64, high: f64| (high / low).ln() / 2.0;
-    let factor = width(a_low, a_high).hypot(width(b_low, b_high)).exp();
-    sound.then_some((middle / factor, middle * factor))
 }
