@@ -59,7 +59,7 @@ impl Remedy {
             | Self::FewerStalls(share)
             | Self::FasterFlushes(share)
             | Self::FewerCommits(share) => without(*share),
-            Self::FasterDrive(_, gain) | Self::MoreCores(_, gain) => gain.high,
+            Self::FasterDrive(_, gain) | Self::MoreCores(_, gain) => gain.likely,
             // Saves a purchase.
             Self::NoDrive(..) => 2.0,
         }
@@ -155,12 +155,12 @@ fn remedies((choice, counted): (&Choice<'_>, DecisionMetric), parts: &TimeParts)
             && parts.share(Part::Cpu) > 0.0
             && parts.share(Part::Rest) + parts.share(Part::Background) < REST_MAX =>
         {
-            let gain = Gain { change: Change::FreeDrive, low: 1.0, high: 1.0 };
+            let gain = Gain { change: Change::FreeDrive, low: 1.0, likely: 1.0, high: 1.0 };
             found.push(Remedy::NoDrive(0.0, gain));
         }
         _ => {}
     }
-    let cpu = parts.share(Part::Cpu) + parts.share(Part::RunQueue) + parts.share(Part::WakeUps);
+    let cpu = parts.share(Part::Cpu) + parts.share(Part::RunQueue);
     if let Some(gain) = gain(Change::TwiceTheCores).filter(|gain| gain.high >= GAIN_MIN) {
         found.push(Remedy::MoreCores(cpu, gain));
     }
@@ -186,7 +186,7 @@ mod tests {
                      [[experiment]]\nname = \"e\"\n[experiment.block]\n";
         let mut run = crate::test_run::run_of(study, Nanos(100_000));
         run.trials[0].engine = "lmdb".into();
-        let free = |low, high| Gain { change: Change::FreeDrive, low, high };
+        let free = |low, high| Gain { change: Change::FreeDrive, low, likely: high, high };
         let of = |shares: &[(Part, u64)], gains: &[Gain], limits: &[Limit]| -> Vec<Remedy> {
             let mut run = run.clone();
             run.trials[0].result.limits = limits.to_vec();
@@ -203,7 +203,7 @@ mod tests {
         let found = of(&reads, &[free(4.0, 5.0)], &[]);
         assert_eq!(found, [Remedy::FasterDrive(0.8, free(4.0, 5.0))]);
         let cpu = [(Part::Cpu, 97), (Part::DriveReads, 3)];
-        let cores = Gain { change: Change::TwiceTheCores, low: 1.0, high: 1.9 };
+        let cores = Gain { change: Change::TwiceTheCores, low: 1.0, likely: 1.9, high: 1.9 };
         let found = of(&cpu, &[free(1.0, 1.05), cores], &[]);
         assert_eq!(found, [Remedy::NoDrive(0.03, free(1.0, 1.05)), Remedy::MoreCores(0.97, cores)]);
         let cleaned = [(Part::Background, 60), (Part::Cpu, 20), (Part::DriveReads, 20)];

@@ -12,6 +12,7 @@ use indexmap::IndexMap;
 use stats::Limit;
 use stats::estimate::{Estimate, ratio};
 use study::Source;
+use units::{Bytes, Rate};
 use workload::OpClass;
 
 use crate::doubts::{WarningKind, doubts_of};
@@ -21,7 +22,7 @@ pub use crate::metric::DecisionMetric;
 use crate::range::{RatioSide, ValueRange, ratio_range, value_range};
 pub use crate::reliability::Reliability;
 use crate::reliability::standing;
-use crate::time_parts::{Part, TimeParts, mixed_parts, time_parts};
+use crate::time_parts::{MainPart, Part, TimeParts, mixed_parts, time_parts};
 
 /// The resource that limited a rate, as counters show.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,15 +37,30 @@ pub enum LimitedBy {
     OtherProcesses(f64),
     /// The submitting thread, with its busy share.
     Thread(f64),
-    /// A stage of an operation's time, with its share of at least half.
-    Part(Part, f64),
-    /// Clients mostly wait for one another, for a lock or group commit; the largest stage of the one that
-    /// they wait for, with its share of the other time.
-    OneAtATime(Part, f64),
-    /// No stage took half; the largest one and its share.
-    Nothing(Part, f64),
+    /// The rate that the study allows the storage, and how much of it was used.
+    StudyLimit(StudyLimit, f64),
+    /// Parts of an operation's time that take at least half of it.
+    Part(MainPart),
+    /// Clients mostly wait for one another, for a lock or group commit; what the one that they wait for does,
+    /// with shares of the other time.
+    OneAtATime(MainPart),
+    /// No parts took half; the largest.
+    Nothing(MainPart),
     /// No counter shows one.
     Unknown,
+}
+
+/// A rate per second that a study allows a storage, by the kernel's control groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StudyLimit {
+    /// Reads.
+    Reads(Rate),
+    /// Writes.
+    Writes(Rate),
+    /// Bytes read.
+    ReadBytes(Bytes),
+    /// Bytes written.
+    WriteBytes(Bytes),
 }
 
 /// Result of one stack.
@@ -294,6 +310,8 @@ pub fn single_depth(run: &Run, ops: Ops) -> Vec<(Group<'_>, Estimate)> {
 
 /// Minimum share of an operation's time for a stage to be reported as the bottleneck.
 const HALF: f64 = 0.5;
+/// Share of a study's limit from which on requests wait for it.
+const USED_UP: f64 = 0.9;
 /// Minimum share of waiting for a volume's limit.
 const TOLD: f64 = 0.2;
 
@@ -313,13 +331,17 @@ pub fn limited_by(group: &Group<'_>, counted: DecisionMetric) -> (LimitedBy, Vec
     let limited = parts.as_ref().map(|parts| (volume_limit(group, parts), by_parts(parts)));
     let (of_volume, of_parts) = limited.unzip();
     // A full volume keeps its limit however busy the host is.
-    let of_volume = of_volume.flatten();
+    let of_volume = of_volume.flatten().or_else(|| study_limit(group));
     let limited = of_volume.or(of_host).or(of_parts.flatten()).unwrap_or(LimitedBy::Unknown);
     let main = match limited {
         LimitedBy::VolumeOperations(..) | LimitedBy::VolumeBytes(..) => Some(Part::DriveLimit),
         LimitedBy::Processors(_) | LimitedBy::OtherProcesses(_) => Some(Part::Cpu),
-        LimitedBy::Part(part, _) | LimitedBy::OneAtATime(part, _) | LimitedBy::Nothing(part, _) => {
-            Some(part)
+        LimitedBy::StudyLimit(StudyLimit::Reads(_) | StudyLimit::ReadBytes(_), _) => {
+            Some(Part::DriveReads)
+        }
+        LimitedBy::StudyLimit(..) => Some(Part::DriveWrites),
+        LimitedBy::Part(main) | LimitedBy::OneAtATime(main) | LimitedBy::Nothing(main) => {
+            Some(main.part)
         }
         LimitedBy::Thread(_) | LimitedBy::Unknown => None,
     };
@@ -329,13 +351,39 @@ pub fn limited_by(group: &Group<'_>, counted: DecisionMetric) -> (LimitedBy, Vec
 
 /// The limit that follows from the parts of an operation.
 fn by_parts(parts: &TimeParts) -> Option<LimitedBy> {
-    let (part, share) = parts.main_part()?;
+    let main = parts.main_part()?;
     let others = parts.share_of_others();
-    Some(match share {
-        _ if others >= HALF => LimitedBy::OneAtATime(part, share / (1.0 - others)),
-        HALF.. => LimitedBy::Part(part, share),
-        _ => LimitedBy::Nothing(part, share),
+    let of_rest = |share: f64| share / (1.0 - others);
+    Some(match main.share {
+        _ if others >= HALF => LimitedBy::OneAtATime(MainPart {
+            own: of_rest(main.own),
+            share: of_rest(main.share),
+            ..main
+        }),
+        HALF.. => LimitedBy::Part(main),
+        _ => LimitedBy::Nothing(main),
     })
+}
+
+/// The limit of the study that the storage's requests used up.
+fn study_limit(group: &Group<'_>) -> Option<LimitedBy> {
+    let mut stacks = group.run.study.stack.iter();
+    let limit = stacks.find(|one| one.name == group.first.stack)?.limit?;
+    let result = &group.first.result;
+    let disk = result.disk?;
+    let seconds = result.recording.intervals.last()?.end.as_secs_f64();
+    let limits = [
+        limit.reads.map(|one| (StudyLimit::Reads(one), one.0, disk.reads)),
+        limit.writes.map(|one| (StudyLimit::Writes(one), one.0, disk.writes)),
+        limit.read_bytes.map(|one| (StudyLimit::ReadBytes(one), one.0, disk.read_bytes)),
+        limit.write_bytes.map(|one| (StudyLimit::WriteBytes(one), one.0, disk.write_bytes)),
+    ];
+    let used = |(limit, rate, count): (StudyLimit, u64, u64)| {
+        (limit, count as f64 / seconds.max(1e-9) / rate.max(1) as f64)
+    };
+    let all = limits.into_iter().flatten().map(used);
+    let (limit, used) = all.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    (used >= USED_UP).then_some(LimitedBy::StudyLimit(limit, used.min(1.0)))
 }
 
 /// Which limit of a cloud volume requests wait for, if they wait for it longer than for anything else.
@@ -343,8 +391,8 @@ fn volume_limit(group: &Group<'_>, parts: &TimeParts) -> Option<LimitedBy> {
     let waits = parts.share(Part::DriveLimit);
     // Background threads wait for the same limit.
     let others = parts.share_of_others() + parts.share(Part::Background);
-    let (main, _) = parts.main_part_without(Part::Background)?;
-    let limited = main == Part::DriveLimit && waits >= TOLD * (1.0 - others);
+    let main = parts.main_part_without(Part::Background)?;
+    let limited = main.part == Part::DriveLimit && waits >= TOLD * (1.0 - others);
     let mut stacks = group.run.header.stacks.iter().filter(|_| limited);
     let limits = stacks.find(|one| one.name == group.first.stack)?.rate_limits?;
     let result = &group.first.result;
@@ -461,6 +509,26 @@ mod tests {
         assert_eq!(of_volume(6.0, &fast, 4096), LimitedBy::Processors(0.95));
     }
 
+    /// A drive that the study itself slows down must not be replaced by a faster one.
+    #[test]
+    fn a_rate_that_the_study_allows_is_named_once_it_is_used_up() {
+        let study = "schema = 2\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
+            file_system = \"ext4\"\nlimit = { reads = \"5k/s\", writes = \"1k/s\" }\n[[experiment]]\n\
+            name = \"e\"\n[experiment.job]\nengine = \"lmdb\"\nworkload = \"read_random\"\n\
+            records = 1000\nvalue_size = \"100B\"\n";
+        let limited = |reads_per_s: f64| {
+            let mut run = run_of(study, Nanos(100_000));
+            let end = run.trials[0].result.recording.intervals.last().unwrap().end;
+            let reads = (end.as_secs_f64() * reads_per_s) as u64;
+            let disk = stats::DiskCounters { reads, ..Default::default() };
+            run.trials[0].result.disk = Some(disk);
+            study_limit(&groups(&run)[0])
+        };
+        let Some(LimitedBy::StudyLimit(limit, used)) = limited(4900.0) else { panic!() };
+        assert!(limit == StudyLimit::Reads(Rate(5000)) && (used - 0.98).abs() < 0.01, "{used}");
+        assert_eq!(limited(3000.0), None);
+    }
+
     /// Sixteen writers of LMDB mostly wait for the one that holds the lock: what it does is the limit.
     #[test]
     fn waiting_for_another_client_is_waiting_for_what_that_one_does() {
@@ -470,10 +538,10 @@ mod tests {
             by_parts(&TimeParts { whole, parts }).unwrap()
         };
         let found = parts(&[(Part::Cpu, 20), (Part::Locks, 900), (Part::DriveFlushes, 80)]);
-        let LimitedBy::OneAtATime(Part::DriveFlushes, share) = found else { panic!("{found:?}") };
-        assert!((share - 0.8).abs() < 1e-9);
+        let LimitedBy::OneAtATime(main) = found else { panic!("{found:?}") };
+        assert!(main.part == Part::DriveFlushes && (main.share - 0.8).abs() < 1e-9);
         let found = parts(&[(Part::Cpu, 60), (Part::Locks, 30), (Part::DriveQueue, 10)]);
-        assert_eq!(found, LimitedBy::Part(Part::Cpu, 0.6));
+        assert_eq!(found, LimitedBy::Part(MainPart { part: Part::Cpu, own: 0.6, share: 0.6 }));
     }
 
     /// "No counter shows it" next to a stage that takes a third of the time would mislead.
@@ -490,8 +558,8 @@ mod tests {
             decisions(&run)[0].here().limited
         };
         let of = |found: LimitedBy| match found {
-            LimitedBy::Part(part, share) => ("half", part, (share * 10.0).round() as u32),
-            LimitedBy::Nothing(part, share) => ("most", part, (share * 10.0).round() as u32),
+            LimitedBy::Part(main) => ("half", main.part, (main.share * 10.0).round() as u32),
+            LimitedBy::Nothing(main) => ("most", main.part, (main.share * 10.0).round() as u32),
             other => panic!("{other:?}"),
         };
         assert_eq!(of(limited(0.6)), ("half", Part::BlockReads, 6));

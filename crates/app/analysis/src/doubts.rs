@@ -81,7 +81,7 @@ impl WarningKind {
             }
             Self::BusyHost => "rerun on an idle host",
             Self::OtherWrites => "use a device that nothing else writes to",
-            Self::CpuBound => "add CPU; a faster drive would not help",
+            Self::CpuBound => "add CPU, or see the range for an infinitely fast drive",
             Self::InMemory => "use more data or limit memory, so that the drive is measured",
             Self::Unsteady => {
                 "lengthen warm_up and duration (--set experiment.*.duration=60s), and repeat"

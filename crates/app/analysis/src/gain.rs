@@ -3,14 +3,16 @@
 //! In a closed loop of N clients an operation takes at least its remaining parts; at most, it also waits for
 //! the CPU time of all others: the bounds of balanced closed queueing networks (Zahorjan, Sevcik, Eager and
 //! Galler, CACM 25(2), 1982). CPUs cannot do more than all of their time. Waits for other clients shrink as
-//! the operations of these do. What sessions wait for in a server's background threads, what of them is not
-//! attributed, and waiting for CPUs that those threads also use may be due to the drive or not. CPU time per
-//! operation falls with the waits, so the upper bound of a free drive has less of it. A simulation
-//! (`what_if`) is exact where it can run.
+//! the operations of these do. What sessions wait for in a server's background threads, what is not
+//! attributed, and waiting for CPUs (a drive that completes requests in bursts wakes many threads at once)
+//! may be due to the drive or not. CPU time per operation falls with the waits. The most that a free drive
+//! can give is without all of these. A measured wait for the drive contains the kernel's I/O path; the least
+//! gain removes only what the block device counted. A simulation (`what_if`) is exact where it
+//! can run.
 
 use crate::doubts::{WarningKind, doubts_of};
 use crate::groups::Group;
-use crate::time_parts::{Part, TimeParts};
+use crate::time_parts::{Part, TimeParts, of_drive};
 
 /// What is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub struct Gain {
     pub change: Change,
     /// Lower bound, at least 1.
     pub low: f64,
+    /// Upper bound if an operation's other times stay as they are.
+    pub likely: f64,
     /// Upper bound.
     pub high: f64,
 }
@@ -61,7 +65,11 @@ pub fn gains(group: &Group<'_>, parts: &TimeParts, main: Part) -> Option<Vec<Gai
     };
     let clients = group.first.point.get("clients").and_then(|text| text.parse().ok());
     let load = Load { clients: clients.unwrap_or(1), cores };
-    let of = |change| bounds(parts, change, load);
+    // Requests of all threads: at most the drive's part of an operation.
+    let device = of_drive(&group.first.result).filter(|_| !group.first.result.is_simulated());
+    let device = device.map(|all| all.iter().map(|(_, time)| *time as f64).sum::<f64>());
+    let device = device.map_or(1.0, |time| time / parts.whole.get().max(1) as f64);
+    let of = |change| bounds(parts, change, load, device);
     let all = changes.into_iter().map(of);
     Some(all.filter(|one| one.change == Change::FreeDrive || one.high >= GAIN_MIN).collect())
 }
@@ -90,7 +98,9 @@ struct Load {
     cores: f64,
 }
 
-fn bounds(parts: &TimeParts, change: Change, Load { clients, cores }: Load) -> Gain {
+/// `device`: the share of the drive as the block device counted it.
+fn bounds(parts: &TimeParts, change: Change, load: Load, device: f64) -> Gain {
+    let Load { clients, cores } = load;
     let own = (1.0 - parts.share_of_others()).max(f64::MIN_POSITIVE);
     let cpu = parts.share(Part::Cpu) + parts.share(Part::WakeUps);
     let (removed, cores) = match change {
@@ -106,23 +116,24 @@ fn bounds(parts: &TimeParts, change: Change, Load { clients, cores }: Load) -> G
         }
         Change::TwiceTheCores => 0.0,
     };
-    // Background threads wait for the same drive, or compute.
-    let behind = match (change, parts.share(Part::Background)) {
-        (Change::FreeDrive, background) if background > 0.0 => {
-            background + parts.share(Part::Rest) + parts.share(Part::RunQueue)
-        }
-        _ => 0.0,
+    let behind: &[Part] = match change {
+        Change::FreeDrive => &[Part::Background, Part::Rest, Part::RunQueue],
+        Change::TwiceTheCores => &[],
     };
+    let behind: f64 = behind.iter().map(|part| parts.share(*part)).sum();
     // The CPUs' share of all clients' operations.
-    let busy = clients as f64 * (cpu - saved) / cores;
-    let least = (left - (saved + behind) / own).max(0.001);
-    let high = (1.0 / least).min(1.0 / busy.max(f64::MIN_POSITIVE)).max(1.0);
+    let busy = |saved: f64| clients as f64 * (cpu - saved) / cores;
+    let bound = |left: f64, saved: f64| {
+        (1.0 / left.max(0.001)).min(1.0 / busy(saved).max(f64::MIN_POSITIVE)).max(1.0)
+    };
+    let likely = bound(left, 0.0);
+    let high = bound(left - (saved + behind) / own, saved).max(likely);
     let others = (clients as f64 * own - 1.0).max(0.0) * cpu / own / cores;
     let low = match change {
-        Change::FreeDrive => 1.0 / (left + others),
+        Change::FreeDrive => 1.0 / ((own - removed.min(device)) / own + others),
         Change::TwiceTheCores => 1.0,
     };
-    Gain { change, low: low.clamp(1.0, high), high }
+    Gain { change, low: low.clamp(1.0, likely), likely, high }
 }
 
 #[cfg(test)]
@@ -130,12 +141,13 @@ mod tests {
     use super::*;
     use units::Nanos;
 
-    fn of(times: &[(Part, u64)], change: Change, (clients, cores): (u64, u32)) -> (f64, f64) {
+    fn of(times: &[(Part, u64)], change: Change, (clients, cores): (u64, u32)) -> (f64, f64, f64) {
         let load = Load { clients, cores: f64::from(cores) };
         let parts: Vec<_> = times.iter().map(|(part, time)| (*part, Nanos(*time))).collect();
         let whole = parts.iter().fold(Nanos::ZERO, |sum, (_, time)| sum + *time);
-        let Gain { low, high, .. } = bounds(&TimeParts { whole, parts }, change, load);
-        ((low * 100.0).round() / 100.0, (high * 100.0).round() / 100.0)
+        let Gain { low, likely, high, .. } = bounds(&TimeParts { whole, parts }, change, load, 1.0);
+        let [low, likely, high] = [low, likely, high].map(|one| (one * 100.0).round() / 100.0);
+        (low, likely, high)
     }
 
     /// A buyer who expects 10x and gets 2x bought the wrong part.
@@ -143,25 +155,38 @@ mod tests {
     fn a_free_drive_gives_no_more_than_the_processors_can_do() {
         let half = [(Part::Cpu, 50), (Part::DriveReads, 50)];
         // One client waits for nobody, and may save CPU time.
-        assert_eq!(of(&half, Change::FreeDrive, (1, 2)), (2.0, 6.67));
+        assert_eq!(of(&half, Change::FreeDrive, (1, 2)), (2.0, 2.0, 6.67));
         // Three clients of two cores, 75 % busy, then 0.3 of that.
-        assert_eq!(of(&half, Change::FreeDrive, (3, 2)), (1.0, 4.44));
+        assert_eq!(of(&half, Change::FreeDrive, (3, 2)), (1.0, 1.33, 4.44));
         let tenth = [(Part::Cpu, 10), (Part::DriveReads, 90)];
-        assert_eq!(of(&tenth, Change::FreeDrive, (4, 2)), (4.0, 16.67));
+        assert_eq!(of(&tenth, Change::FreeDrive, (4, 2)), (4.0, 5.0, 16.67));
         let little = [(Part::Cpu, 95), (Part::DriveReads, 5)];
-        assert_eq!(of(&little, Change::FreeDrive, (1, 2)), (1.05, 1.28));
+        assert_eq!(of(&little, Change::FreeDrive, (1, 2)), (1.05, 1.05, 1.28));
         // Behind a lock, one of ten clients works at a time.
         let locked = [(Part::Cpu, 2), (Part::DriveFlushes, 8), (Part::Locks, 90)];
-        assert_eq!(of(&locked, Change::FreeDrive, (10, 2)), (5.0, 16.67));
+        assert_eq!(of(&locked, Change::FreeDrive, (10, 2)), (5.0, 5.0, 16.67));
         // The page cleaner may wait for the drive or not.
         let cleaned = [(Part::Cpu, 10), (Part::DriveReads, 40), (Part::Background, 50)];
-        assert_eq!(of(&cleaned, Change::FreeDrive, (1, 2)), (1.67, 33.33));
+        assert_eq!(of(&cleaned, Change::FreeDrive, (1, 2)), (1.67, 1.67, 33.33));
+        // As may threads that wait for a CPU because the drive wakes them all at once.
+        let bursts = [(Part::Cpu, 10), (Part::DriveReads, 70), (Part::RunQueue, 20)];
+        assert_eq!(of(&bursts, Change::FreeDrive, (1, 2)), (3.33, 3.33, 33.33));
+    }
+
+    /// A measured wait for the drive contains the kernel's path, which stays.
+    #[test]
+    fn the_least_gain_removes_only_what_the_device_counted() {
+        let parts = vec![(Part::Cpu, Nanos(20)), (Part::DriveReads, Nanos(80))];
+        let parts = TimeParts { whole: Nanos(100), parts };
+        let load = Load { clients: 1, cores: 2.0 };
+        let gain = bounds(&parts, Change::FreeDrive, load, 0.6);
+        assert!((gain.low - 2.5).abs() < 1e-9 && (gain.likely - 5.0).abs() < 1e-9, "{gain:?}");
     }
 
     #[test]
     fn more_cores_remove_waiting_for_one() {
         let queued = [(Part::Cpu, 50), (Part::RunQueue, 50)];
-        assert_eq!(of(&queued, Change::TwiceTheCores, (4, 2)), (1.0, 2.0));
-        assert_eq!(of(&[(Part::Cpu, 100)], Change::TwiceTheCores, (1, 2)), (1.0, 1.0));
+        assert_eq!(of(&queued, Change::TwiceTheCores, (4, 2)), (1.0, 2.0, 2.0));
+        assert_eq!(of(&[(Part::Cpu, 100)], Change::TwiceTheCores, (1, 2)), (1.0, 1.0, 1.0));
     }
 }

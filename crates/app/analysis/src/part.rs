@@ -1,4 +1,6 @@
-//! The parts of an operation's time: their names for people and in figures.
+//! The parts of an operation's time: their names for people and in figures, and a time that consists of them.
+
+use units::Nanos;
 
 /// A part of an operation's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,20 +70,20 @@ impl Part {
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
-            Self::Cpu => "CPU",
-            Self::RunQueue => "waiting for a CPU",
+            Self::Cpu => "on CPU",
+            Self::RunQueue => "run queue (waiting for a CPU)",
             Self::Locks => "lock and condition waits",
             Self::Network => "network round trips",
             Self::Background => "background threads (page cleaner, log)",
-            Self::WakeUps => "waking up (interrupts, messages, locks)",
-            Self::HostPath => "host I/O path",
+            Self::WakeUps => "wake-up latency (interrupts, messages, locks)",
+            Self::HostPath => "kernel I/O path (file system, journal, block layer)",
             Self::Submission => "submission (system call, file system)",
             Self::BlockLayer => "block layer queue",
             Self::Completion => "completion (return from the call)",
             Self::Backlog => "waiting for the client thread",
             Self::Hop => "network fabric or hypervisor",
             Self::DriveQueue => "drive queue",
-            Self::DriveLimit => "the drive's rate limit",
+            Self::DriveLimit => "volume throttling (IOPS or throughput cap)",
             Self::DriveReads => "drive reads",
             Self::DriveWrites => "drive writes",
             Self::DriveFlushes => "drive flushes",
@@ -91,14 +93,12 @@ impl Part {
             Self::Changes => "write statements (incl. drive time)",
             Self::Commit => "commit",
             Self::BlockReads => "block reads (drive or page cache)",
-            Self::BlockReadsBesides => {
-                "block reads outside the drive (page cache, waiting for CPU)"
-            }
+            Self::BlockReadsBesides => "block reads: page-cache copy and scheduling",
             Self::Log => "write-ahead log",
             Self::Memtable => "memtable",
             Self::Stalls => "write stalls (memtable flushes, compactions)",
             Self::OtherWriters => "waiting for the group-commit leader",
-            Self::Rest => "engine and kernel (not instrumented)",
+            Self::Rest => "unattributed",
         }
     }
 
@@ -139,7 +139,7 @@ impl Part {
     /// Whether it is CPU time, or waiting for a CPU.
     #[must_use]
     pub const fn is_cpu(self) -> bool {
-        matches!(self, Self::Cpu | Self::RunQueue | Self::WakeUps)
+        matches!(self, Self::Cpu | Self::RunQueue)
     }
 
     /// What it is among the parts of the drive or of the CPUs, which compete together.
@@ -149,14 +149,13 @@ impl Part {
             Self::DriveReads => Some(("drive", "reads")),
             Self::DriveWrites => Some(("drive", "writes")),
             Self::DriveFlushes => Some(("drive", "flushes")),
-            Self::DriveQueue => Some(("drive", "its queue")),
-            Self::DriveLimit => Some(("drive", "its rate limit")),
-            Self::Cpu => Some(("CPU", "computing")),
-            Self::RunQueue => Some(("CPU", "waiting for one")),
-            Self::WakeUps => Some(("CPU", "waking up")),
-            Self::Submission => Some(("host I/O path", "submission")),
-            Self::BlockLayer => Some(("host I/O path", "block layer")),
-            Self::Completion => Some(("host I/O path", "wake-up and completion")),
+            Self::DriveQueue => Some(("drive", "queue")),
+            Self::DriveLimit => Some(("drive", "throttling")),
+            Self::Cpu => Some(("CPU", "on CPU")),
+            Self::RunQueue => Some(("CPU", "run queue")),
+            Self::Submission => Some(("kernel I/O path", "submission")),
+            Self::BlockLayer => Some(("kernel I/O path", "block layer")),
+            Self::Completion => Some(("kernel I/O path", "wake-up and completion")),
             _ => None,
         }
     }
@@ -179,5 +178,134 @@ impl Part {
                 | Self::DriveLimit
                 | Self::Drive
         )
+    }
+}
+
+/// Share from which a counted part is named although more is not known.
+const TOLD: f64 = 0.2;
+/// The part that an operation spends most of its time in.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MainPart {
+    /// The part.
+    pub part: Part,
+    /// Its share.
+    pub own: f64,
+    /// The share of the parts that compete together with it.
+    pub share: f64,
+}
+
+/// An operation's time in parts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TimeParts {
+    /// Mean time of an operation.
+    pub whole: Nanos,
+    /// Parts in the order of the I/O path; they sum to the whole.
+    pub parts: Vec<(Part, Nanos)>,
+}
+
+impl TimeParts {
+    /// Share of the drive; `None` if it is not counted separately.
+    #[must_use]
+    pub fn drive_share(&self) -> Option<f64> {
+        let drive = self.parts.iter().filter(|(part, _)| part.is_drive());
+        let counted = drive.clone().next().is_some();
+        let sum: f64 = drive.map(|(_, time)| time.get() as f64).sum();
+        counted.then(|| sum / self.whole.get().max(1) as f64)
+    }
+
+    /// Share of a part, 0 if it was not counted.
+    #[must_use]
+    pub fn share(&self, part: Part) -> f64 {
+        let own = self.parts.iter().filter(|(own, _)| *own == part);
+        own.map(|(_, time)| time.get()).sum::<u64>() as f64 / self.whole.get().max(1) as f64
+    }
+
+    /// Share of waiting for other clients, which have the same parts: locks and group commit.
+    #[must_use]
+    pub fn share_of_others(&self) -> f64 {
+        self.share(Part::Locks) + self.share(Part::OtherWriters)
+    }
+
+    /// The largest part. The parts of the drive compete together, as do CPU time and waiting for a CPU; the
+    /// largest of them stands for them. Waits for other clients do not count: these have the same parts. Time
+    /// that is not accounted for is named only if nothing else takes a fifth.
+    #[must_use]
+    pub fn main_part(&self) -> Option<MainPart> {
+        self.main_part_of(|_| true)
+    }
+
+    /// The largest of the other parts.
+    pub(crate) fn main_part_without(&self, part: Part) -> Option<MainPart> {
+        self.main_part_of(|own| own != part)
+    }
+
+    fn main_part_of(&self, wanted: impl Fn(Part) -> bool) -> Option<MainPart> {
+        let waits = [Part::OtherWriters, Part::Locks, Part::Rest];
+        // Its wake-ups are on the path of a block request.
+        let block = self.parts.iter().any(|(part, _)| part.is_host_path());
+        let on_path = |part: Part| part.is_host_path() || (block && part == Part::WakeUps);
+        let groups: [&dyn Fn(Part) -> bool; 3] = [&Part::is_drive, &Part::is_cpu, &on_path];
+        let all = || self.parts.iter().map(|(part, _)| *part);
+        let largest = |of: &&dyn Fn(Part) -> bool| {
+            let members = || all().filter(|part| of(*part));
+            let share = members().map(|part| self.share(part)).sum();
+            let named = members().filter(|part| *part != Part::WakeUps);
+            let part = named.max_by(|a, b| self.share(*a).total_cmp(&self.share(*b)))?;
+            Some(MainPart { part, own: self.share(part), share })
+        };
+        let alone = |part: Part| {
+            let share = self.share(part);
+            MainPart { part, own: share, share }
+        };
+        let grouped = |part: &Part| groups.iter().any(|of| of(*part));
+        let single = all().filter(|part| !grouped(part) && !waits.contains(part) && wanted(*part));
+        let counted = groups.iter().filter_map(largest).chain(single.map(alone));
+        let counted = counted.max_by(|a, b| a.share.total_cmp(&b.share));
+        let rest = Some(alone(Part::Rest)).filter(|one| one.share > 0.0);
+        let told = TOLD * (1.0 - self.share_of_others());
+        counted.filter(|one| one.share >= told).or(rest).or(counted)
+    }
+
+    /// Builds the counted parts and the remainder.
+    pub(crate) fn of(whole: Nanos, counted: Vec<(Part, u64)>) -> Option<Self> {
+        let sum = counted.iter().try_fold(0u64, |sum, (_, time)| sum.checked_add(*time))?;
+        let rest = whole.get().checked_sub(sum)?;
+        let parts = counted.into_iter().chain(std::iter::once((Part::Rest, rest)));
+        let parts = parts.filter(|(_, time)| *time > 0);
+        let parts = parts.map(|(part, time)| (part, Nanos(time))).collect();
+        Some(Self { whole, parts })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Submission, wake-up and completion alone are each less than the drive, together more.
+    #[test]
+    fn the_parts_of_a_host_path_compete_together() {
+        let parts = [
+            (Part::Submission, 11),
+            (Part::DriveReads, 44),
+            (Part::WakeUps, 41),
+            (Part::Completion, 4),
+        ];
+        let parts = parts.map(|(part, time)| (part, Nanos(time))).to_vec();
+        let main = TimeParts { whole: Nanos(100), parts }.main_part().unwrap();
+        assert!(main.part.is_host_path() && (main.share - 0.56).abs() < 1e-9, "{main:?}");
+        assert!((main.own - 0.11).abs() < 1e-9, "{main:?}");
+    }
+
+    /// Parts that sum to more than the whole would draw a bar that is longer than its number.
+    #[test]
+    fn parts_sum_to_the_whole_or_there_are_none() {
+        let parts = TimeParts::of(Nanos(100), vec![(Part::Cpu, 10), (Part::DriveFlushes, 60)]);
+        let parts = parts.unwrap();
+        assert_eq!(parts.parts.last(), Some(&(Part::Rest, Nanos(30))));
+        assert_eq!(parts.parts.iter().map(|(_, time)| time.get()).sum::<u64>(), 100);
+        assert!((parts.drive_share().unwrap() - 0.6).abs() < 1e-9);
+        assert_eq!(TimeParts::of(Nanos(100), vec![(Part::Cpu, 101)]), None, "they overlapped");
+        let host = TimeParts::of(Nanos(100), vec![(Part::Cpu, 10)]).unwrap();
+        assert_eq!(host.drive_share(), None, "no drive was counted");
     }
 }

@@ -17,93 +17,10 @@ use units::Nanos;
 use workload::OpClass;
 
 use crate::groups::{Group, Ops, in_flight, is_sql};
-pub use crate::part::Part;
+pub use crate::part::{MainPart, Part, TimeParts};
 
-/// Share from which a counted part is named although more is not known.
-const TOLD: f64 = 0.2;
 /// Substrings in the names of profiles that consist of more than a drive.
 const LAYERS: [&str; 4] = ["-in-", "-over-", "cas-", "raid"];
-
-/// An operation's time in parts.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TimeParts {
-    /// Mean time of an operation.
-    pub whole: Nanos,
-    /// Parts in the order of the I/O path; they sum to the whole.
-    pub parts: Vec<(Part, Nanos)>,
-}
-
-impl TimeParts {
-    /// Share of the drive; `None` if it is not counted separately.
-    #[must_use]
-    pub fn drive_share(&self) -> Option<f64> {
-        let drive = self.parts.iter().filter(|(part, _)| part.is_drive());
-        let counted = drive.clone().next().is_some();
-        let sum: f64 = drive.map(|(_, time)| time.get() as f64).sum();
-        counted.then(|| sum / self.whole.get().max(1) as f64)
-    }
-
-    /// Share of a part, 0 if it was not counted.
-    #[must_use]
-    pub fn share(&self, part: Part) -> f64 {
-        let own = self.parts.iter().filter(|(own, _)| *own == part);
-        own.map(|(_, time)| time.get()).sum::<u64>() as f64 / self.whole.get().max(1) as f64
-    }
-
-    /// Share of waiting for other clients, which have the same parts: locks and group commit.
-    #[must_use]
-    pub fn share_of_others(&self) -> f64 {
-        self.share(Part::Locks) + self.share(Part::OtherWriters)
-    }
-
-    /// The largest part and its share. The parts of the drive compete together, as do those of the CPUs; the
-    /// largest of them stands for them, with the share of all. Waits for other clients do not count: these
-    /// have the same parts. Time that is not accounted for is named only if nothing else takes a fifth.
-    #[must_use]
-    pub fn main_part(&self) -> Option<(Part, f64)> {
-        self.main_part_of(|_| true)
-    }
-
-    /// The largest of the other parts.
-    pub(crate) fn main_part_without(&self, part: Part) -> Option<(Part, f64)> {
-        self.main_part_of(|own| own != part)
-    }
-
-    fn main_part_of(&self, wanted: impl Fn(Part) -> bool) -> Option<(Part, f64)> {
-        let waits = [Part::OtherWriters, Part::Locks, Part::Rest];
-        let block = self.parts.iter().any(|(part, _)| part.is_host_path());
-        let largest = |of: fn(Part) -> bool| {
-            let own = || self.parts.iter().map(|(part, _)| *part).filter(|part| of(*part));
-            let mut share: f64 = own().map(|part| self.share(part)).sum();
-            if block && own().any(Part::is_host_path) {
-                share += self.share(Part::WakeUps);
-            }
-            let first = own().max_by(|a, b| self.share(*a).total_cmp(&self.share(*b)));
-            first.map(|part| (part, share))
-        };
-        let alone = self.parts.iter().map(|(part, _)| *part);
-        let grouped = |part: &Part| part.is_drive() || part.is_cpu() || part.is_host_path();
-        let alone = alone.filter(|part| !grouped(part) && !waits.contains(part) && wanted(*part));
-        let alone = alone.map(|part| (part, self.share(part)));
-        let cpu = if block { |part| part == Part::Cpu } else { Part::is_cpu };
-        let groups = [largest(Part::is_drive), largest(cpu), largest(Part::is_host_path)];
-        let groups = groups.into_iter().flatten();
-        let counted = groups.chain(alone).max_by(|a, b| a.1.total_cmp(&b.1));
-        let rest = Some((Part::Rest, self.share(Part::Rest))).filter(|(_, share)| *share > 0.0);
-        let told = TOLD * (1.0 - self.share_of_others());
-        counted.filter(|(_, share)| *share >= told).or(rest).or(counted)
-    }
-
-    /// Builds the counted parts and the remainder.
-    fn of(whole: Nanos, counted: Vec<(Part, u64)>) -> Option<Self> {
-        let sum = counted.iter().try_fold(0u64, |sum, (_, time)| sum.checked_add(*time))?;
-        let rest = whole.get().checked_sub(sum)?;
-        let parts = counted.into_iter().chain(std::iter::once((Part::Rest, rest)));
-        let parts = parts.filter(|(_, time)| *time > 0);
-        let parts = parts.map(|(part, time)| (part, Nanos(time))).collect();
-        Some(Self { whole, parts })
-    }
-}
 
 /// The parts of `ops` of a group's first repetition; `None` if they were not counted or overlap.
 #[must_use]
@@ -342,7 +259,7 @@ fn operations(result: &TrialResult, from: usize) -> u64 {
 }
 
 /// Time of the drive's requests per operation; `None` if not counted.
-fn of_drive(result: &TrialResult) -> Option<[(Part, u64); 3]> {
+pub(crate) fn of_drive(result: &TrialResult) -> Option<[(Part, u64); 3]> {
     match (&result.served, &result.disk) {
         // An attached drive is reset after the first interval.
         (Some(served), _) => {
@@ -481,20 +398,6 @@ mod tests {
     use super::*;
     use stats::TimedBy;
 
-    /// Submission, wake-up and completion alone are each less than the drive, together more.
-    #[test]
-    fn the_parts_of_a_host_path_compete_together() {
-        let parts = [
-            (Part::Submission, 11),
-            (Part::DriveReads, 44),
-            (Part::WakeUps, 41),
-            (Part::Completion, 4),
-        ];
-        let parts = parts.map(|(part, time)| (part, Nanos(time))).to_vec();
-        let (part, share) = TimeParts { whole: Nanos(100), parts }.main_part().unwrap();
-        assert!(part.is_host_path() && (share - 0.56).abs() < 1e-9, "{part:?} {share}");
-    }
-
     /// A live drive counts from the end of the first interval on. Dividing by all operations would make its
     /// share too small, by half in a trial of two intervals.
     #[test]
@@ -537,8 +440,8 @@ mod tests {
         let (ops, found) = parts(&run);
         let found = found.expect("steps");
         let main = if ops == Ops::Only(OpClass::Read) { Part::BlockReads } else { Part::Log };
-        let (part, share) = found.main_part().expect("most of it");
-        assert!(part == main && (share - 0.9).abs() < 0.01, "{found:?}");
+        let most = found.main_part().expect("most of it");
+        assert!(most.part == main && (most.share - 0.9).abs() < 0.01, "{found:?}");
         let sum: u64 = found.parts.iter().map(|(_, time)| time.get()).sum();
         assert_eq!(sum, found.whole.get());
     }
@@ -562,8 +465,8 @@ mod tests {
         };
         assert!((share(Part::Cpu) - 0.25).abs() < 1e-3, "{parts:?}");
         assert!((share(Part::Locks) - 0.125).abs() < 1e-3, "{parts:?}");
-        let (main, half) = parts.main_part().expect("the drive");
-        assert!(main == Part::DriveReads && (half - 0.625).abs() < 1e-3, "{parts:?}");
+        let main = parts.main_part().expect("the drive");
+        assert!(main.part == Part::DriveReads && (main.own - 0.625).abs() < 1e-3, "{parts:?}");
     }
 
     /// Time in a drive's queue would look like slow flash, and a fabric like a slow drive.
@@ -646,18 +549,5 @@ mod tests {
         let idle = [0.1, 0.0, 0.0, 0.0, 9.9, 0.0, 0.0, 0.0, 0.0, 0.0];
         let (shared, turn) = with_server(idle, server, 40.0);
         assert!((turn - 0.3).abs() < 1e-9 && shared[NETWORK] > 32.0, "an idle client: {shared:?}");
-    }
-
-    /// Parts that sum to more than the whole would draw a bar that is longer than its number.
-    #[test]
-    fn parts_sum_to_the_whole_or_there_are_none() {
-        let parts = TimeParts::of(Nanos(100), vec![(Part::Cpu, 10), (Part::DriveFlushes, 60)]);
-        let parts = parts.unwrap();
-        assert_eq!(parts.parts.last(), Some(&(Part::Rest, Nanos(30))));
-        assert_eq!(parts.parts.iter().map(|(_, time)| time.get()).sum::<u64>(), 100);
-        assert!((parts.drive_share().unwrap() - 0.6).abs() < 1e-9);
-        assert_eq!(TimeParts::of(Nanos(100), vec![(Part::Cpu, 101)]), None, "they overlapped");
-        let host = TimeParts::of(Nanos(100), vec![(Part::Cpu, 10)]).unwrap();
-        assert_eq!(host.drive_share(), None, "no drive was counted");
     }
 }

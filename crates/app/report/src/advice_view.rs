@@ -9,7 +9,7 @@ use units::Bytes;
 use crate::comparison::subject;
 use crate::decision_view::gain_range;
 use crate::what_if::without_variants;
-use crate::words::storage_words;
+use crate::words::{point_words, storage_words};
 
 /// Advice of a run, for a terminal.
 #[must_use]
@@ -26,9 +26,10 @@ pub(crate) fn advice_views(decisions: &[Decision<'_>]) -> Vec<String> {
 fn sentence(one: &Advice<'_>) -> String {
     let group = &one.choice.group;
     format!(
-        "{} on {}: {} (n = {}, {}).",
+        "{} on {} ({}): {} (n = {}, {}).",
         subject(group, one.counted),
         storage_words(group.stack_title()),
+        point_words(group),
         remedy_words(&one.remedy),
         group.trials.len(),
         group.first.source
@@ -66,13 +67,13 @@ fn remedy_words(remedy: &Remedy) -> String {
         ),
         Remedy::Background(share) => format!(
             "background threads that keep up give up to {} (a larger buffer pool, innodb_io_capacity, \
-             innodb_lru_scan_depth): operations wait for the page cleaner and its like {} of their time",
+             innodb_lru_scan_depth): operations wait for the page cleaner or log writer {} of their time",
             most(*share),
             percent(*share)
         ),
         Remedy::FewerCommits(share) => format!(
-            "more clients give nothing, more updates per commit do: clients wait for one another {} \
-             of their time",
+            "adding clients will not help, batching more updates per commit will: clients wait for one \
+             another {} of their time",
             percent(*share)
         ),
         Remedy::FasterFlushes(share) => format!(
@@ -94,8 +95,8 @@ fn remedy_words(remedy: &Remedy) -> String {
             gain.high
         ),
         Remedy::MoreCores(share, gain) => format!(
-            "more cores may help: CPU time and waiting for a CPU take {} of an operation, and twice the \
-             cores give {}",
+            "more cores may help: CPU time and the run queue take {} of an operation, and twice the cores \
+             give {}",
             percent(*share),
             range(gain)
         ),

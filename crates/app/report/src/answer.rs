@@ -126,6 +126,7 @@ fn answering(run: &Run, question: Question) -> Vec<Finding> {
         Question::Rates => blocks::peak_rates(run),
         Question::Engines => databases::engines(run),
         Question::Device => blocks::devices(run),
+        Question::Breakdown => blocks::breakdowns(run),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use analysis::decision::single_depth;
 use analysis::knee::{Load, THREADS, curves};
+use analysis::time_parts::{Part, time_parts};
 use analysis::{Group, Ops, act_tests, depth_of, groups, in_flight};
 use archive::Run;
 use stats::estimate::Estimate;
@@ -205,6 +206,26 @@ pub(crate) fn devices(run: &Run) -> Vec<Finding> {
         })
     };
     run.header.stacks.iter().filter_map(of_stack).collect()
+}
+
+/// What the mean time of one request consists of, for each storage that read at depth 1.
+pub(crate) fn breakdowns(run: &Run) -> Vec<Finding> {
+    let of = |group: &Group<'_>| {
+        let parts = time_parts(group, READS)?;
+        Some(Finding::Breakdown {
+            storage: storage(group),
+            job: format!("{} reads", shape(group)),
+            time: parts.whole.to_string(),
+            drive: parts.drive_share()?,
+            hop: parts.share(Part::Hop),
+            note: group.source_text("latency_mean"),
+        })
+    };
+    let alone = |group: &&Group<'_>| {
+        let block = group.first.engine == "block" && group.is_sound();
+        block && in_flight(group) == 1 && group.classes() == [READS]
+    };
+    groups(run).iter().filter(alone).filter_map(of).collect()
 }
 
 /// Reads with and without background clients, experiment by experiment.

@@ -17,7 +17,7 @@ use workload::OpClass;
 use crate::chart::short;
 use crate::decision_view::{limited_words, times_number};
 use crate::finding::{Finding, Order, Side};
-use crate::words::{engine_title, experiment_title, point_words, storage_words};
+use crate::words::{engine_title, experiment_title, point_words, storage_words, varied_words};
 
 /// Ratios closer to 1 than this give no headline.
 const ABOUT: f64 = 0.05;
@@ -127,7 +127,9 @@ pub(crate) fn subject(group: &Group<'_>, counted: DecisionMetric) -> String {
         _ => None,
     };
     let rate = rate.map_or_else(String::new, |rate| format!(" at {rate}"));
-    format!("{} {noun}{readers}{rate}", engine_title(group))
+    let options = varied_words(group);
+    let options = if options.is_empty() { options } else { format!(" ({options})") };
+    format!("{} {noun}{readers}{rate}{options}", engine_title(group))
 }
 
 /// Text of the bracket: n, the ratio's interval, and the source if not measured; also that of the reference
@@ -156,9 +158,8 @@ fn note(choice: &Choice<'_>, here: Option<&Choice<'_>>, interval: Option<String>
     words.join(", ")
 }
 
-fn ratio_interval(choice: &Choice<'_>) -> Option<String> {
-    let range = choice.ratio_range?;
-    Some(format!("{} to {}x", times_number(range.low), times_number(range.high)))
+fn ratio_interval(range: ValueRange) -> String {
+    format!("{} to {}x", times_number(range.low), times_number(range.high))
 }
 
 /// How a ratio is worded: by its range, else by its value.
@@ -169,7 +170,7 @@ fn order_of(ratio: Estimate, range: Option<ValueRange>) -> Order {
         () if lo >= 1.0 - ABOUT && hi <= 1.0 + ABOUT => Order::Same,
         () if lo <= 1.0 && 1.0 <= hi => Order::Inconclusive,
         () if value > 1.0 => Order::Faster(value),
-        () => Order::Slower,
+        () => Order::Slower(1.0 / value),
     }
 }
 
@@ -218,12 +219,16 @@ fn compared(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> Fi
         _ if shaky => Order::Inconclusive,
         ratio => ratio.map_or(Order::Same, |ratio| order_of(ratio, best.ratio_range)),
     };
+    let range = best.ratio_range.map(|range| match order {
+        Order::Slower(_) => ValueRange { low: 1.0 / range.high, high: 1.0 / range.low },
+        _ => range,
+    });
     Finding::Compared {
         subject: subject(&here.group, counted),
         best: side(best, counted),
         here: side(here, counted),
         order,
-        note: note(best, Some(here), ratio_interval(best)),
+        note: note(best, Some(here), range.map(ratio_interval)),
     }
 }
 
@@ -277,9 +282,8 @@ fn second_line(decision: &Decision<'_>) -> String {
         ));
     }
     let here = place(decision.here());
-    let limited = decision.here().limited;
-    if limited != LimitedBy::Unknown {
-        parts.push(format!("Bottleneck on {here}: {}.", limited_words(limited)));
+    if decision.here().limited != LimitedBy::Unknown {
+        parts.push(format!("Bottleneck on {here}: {}.", limited_words(decision.here())));
     }
     parts.join(" ")
 }
@@ -380,7 +384,8 @@ mod tests {
         };
         assert_eq!(order(&[0.7, 1.2, 2.0]), Order::Inconclusive, "from a third less to twice");
         assert!(matches!(order(&[1.9, 2.0, 2.1]), Order::Faster(_)), "twice, whichever run");
-        assert_eq!(order(&[0.49, 0.5, 0.51]), Order::Slower);
+        let Order::Slower(ratio) = order(&[0.49, 0.5, 0.51]) else { panic!() };
+        assert!((ratio - 2.0).abs() < 0.01, "{ratio}");
         assert_eq!(order(&[0.99, 1.0, 1.01]), Order::Same);
         assert_eq!(order(&[0.6, 1.02, 1.7]), Order::Inconclusive, "its value alone is near 1");
         assert!(matches!(order(&[2.0]), Order::Faster(_)), "one run has no interval to go by");

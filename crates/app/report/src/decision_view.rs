@@ -7,13 +7,16 @@ use std::collections::BTreeSet;
 
 use std::fmt::Write;
 
-use analysis::decision::{Choice, Decision, DecisionMetric, LimitedBy, Reliability};
+use analysis::Group;
+use analysis::decision::{Choice, Decision, DecisionMetric, LimitedBy, Reliability, StudyLimit};
+use analysis::doubts::WarningKind;
 use analysis::gain::{Change, Gain};
 use analysis::objective::{ObjectiveResult, Outcome, asked_of};
-use analysis::time_parts::Part;
+use analysis::time_parts::{MainPart, Part};
 use archive::{Run, TrialOutcome, TrialRecord};
 use serde::Serialize;
 use stats::estimate::Estimate;
+use study::Source;
 use units::{Bytes, Nanos, human_count};
 use validate::PredictionError;
 
@@ -53,6 +56,8 @@ struct ChoiceView {
     bar: String,
     p99: String,
     limited: String,
+    /// How far the value can be relied on, and why.
+    confidence: &'static str,
     worth: String,
     /// The ratio is unreliable.
     doubted: bool,
@@ -206,6 +211,7 @@ fn row(one: &Choice<'_>, counted: DecisionMetric, hues: &Hues, alone: bool) -> C
             |p99| format!("{}{}", least(&p99), Nanos(p99.value as u64)),
         ),
         limited: bottleneck_words(one),
+        confidence: Confidence::of(one).word(),
         worth: worth_words(one),
         doubted: false,
         unlike: matches!(one.standing, Reliability::Unreliable(_)),
@@ -236,77 +242,148 @@ pub(crate) fn times_number(ratio: f64) -> String {
 const GAIN_TOLD: f64 = 50.0;
 
 /// What limited a result; empty if nobody counted it.
-pub(crate) fn limited_words(limited: LimitedBy) -> String {
-    match limited {
-        LimitedBy::Processors(busy) => format!("CPU ({:.0} % busy)", busy * 100.0),
+pub(crate) fn limited_words(one: &Choice<'_>) -> String {
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let main = |part: MainPart, of: &str| main_words(part, &one.group, of);
+    match one.limited {
+        LimitedBy::Processors(busy) => format!("CPU ({} busy)", percent(busy)),
         LimitedBy::OtherProcesses(share) => {
-            format!("other processes ({:.0} % of the CPUs)", share * 100.0)
+            format!("other programs ({} of the CPUs)", percent(share))
         }
-        LimitedBy::Thread(busy) => format!("the submitting thread ({:.0} % busy)", busy * 100.0),
+        LimitedBy::Thread(busy) => format!("the submitting thread ({} busy)", percent(busy)),
         LimitedBy::VolumeOperations(operations, waits) => {
             let operations = human_count(operations as f64);
-            format!("the volume's {operations} IOPS ({:.0} % of the time)", waits * 100.0)
+            format!("the volume's {operations} IOPS ({} of the time)", percent(waits))
         }
         LimitedBy::VolumeBytes(bytes, waits) => {
-            format!("the volume's {}/s ({:.0} % of the time)", Bytes(bytes), waits * 100.0)
+            format!("the volume's {}/s ({} of the time)", Bytes(bytes), percent(waits))
         }
-        LimitedBy::Part(part, share) => {
-            format!("{} ({:.0} % of the time)", part_words(part), share * 100.0)
+        LimitedBy::StudyLimit(limit, used) => {
+            let limit = match limit {
+                StudyLimit::Reads(rate) => format!("{rate} reads"),
+                StudyLimit::Writes(rate) => format!("{rate} writes"),
+                StudyLimit::ReadBytes(bytes) => format!("{bytes}/s of reads"),
+                StudyLimit::WriteBytes(bytes) => format!("{bytes}/s of writes"),
+            };
+            format!("the study's limit of {limit} ({} used)", percent(used))
         }
-        LimitedBy::OneAtATime(part, share) => {
-            format!(
-                "one client at a time: {} ({:.0} % of its time)",
-                part_words(part),
-                share * 100.0
-            )
+        LimitedBy::Part(part) => main(part, "of the time"),
+        LimitedBy::OneAtATime(part) => {
+            format!("one client at a time: {}", main(part, "of its time"))
         }
-        LimitedBy::Nothing(part, share) => {
-            format!("largest part: {} ({:.0} % of the time)", part_words(part), share * 100.0)
-        }
+        LimitedBy::Nothing(part) => format!("no part takes half: {}", main(part, "of the time")),
         LimitedBy::Unknown => "".into(),
     }
 }
 
-/// `drive, mostly flushes`.
-fn part_words(part: Part) -> String {
-    match part.within() {
-        Some((whole, part)) => format!("{whole}, mostly {part}"),
-        None => part.words().to_owned(),
+/// `drive 96 % of the time (writes 65 %)`.
+fn main_words(main: MainPart, group: &Group<'_>, of: &str) -> String {
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let share = percent(main.share);
+    match main.part.within() {
+        Some((whole, part)) => {
+            let whole = if whole == "drive" { drive_words(group) } else { whole };
+            let own = match percent(main.own) == share {
+                true => part.to_owned(),
+                false => format!("{part} {}", percent(main.own)),
+            };
+            format!("{whole} {share} {of} ({own})")
+        }
+        None => format!("{} {share} {of}", part_words(main.part, group)),
+    }
+}
+
+/// Whether the drive's parts are times of storage calls, with the kernel's part.
+fn is_by_calls(group: &Group<'_>) -> bool {
+    group.first.source == Source::Measured && group.first.result.client_times().is_some()
+}
+
+fn drive_words(group: &Group<'_>) -> &'static str {
+    if is_by_calls(group) { "drive and kernel I/O path" } else { "drive" }
+}
+
+/// Label of a part in a group.
+pub(crate) fn part_words(part: Part, group: &Group<'_>) -> &'static str {
+    match part {
+        Part::DriveReads if is_by_calls(group) => "blocked in reads (drive and kernel I/O path)",
+        Part::DriveWrites if is_by_calls(group) => "blocked in writes (drive and kernel I/O path)",
+        Part::DriveFlushes if is_by_calls(group) => {
+            "blocked in flushes (drive and kernel I/O path)"
+        }
+        part => part.words(),
     }
 }
 
 /// What limited a result, and what would help.
 pub(crate) fn bottleneck_words(one: &Choice<'_>) -> String {
     let gains = one.gains.iter().map(gain_words).collect::<String>();
-    limited_words(one.limited) + &gains
+    limited_words(one) + &gains
 }
 
-/// `; an infinitely fast drive: 1.2 to 3.5 x this rate`.
+/// `; an infinitely fast drive: 1.2 to 1.7 x this rate (at most 3.5 x)`.
 fn gain_words(gain: &Gain) -> String {
     let change = match gain.change {
         Change::FreeDrive => "an infinitely fast drive",
         Change::TwiceTheCores => "twice the cores",
     };
-    format!("; {change}: {} this rate", gain_range(gain))
+    format!("; {change}: {}", gain_range(gain))
 }
 
-/// `1.2 to 3.5 x`.
-pub(crate) fn gain_range(Gain { low, high, .. }: &Gain) -> String {
+/// `1.2 to 1.7 x this rate (at most 3.5 x)`.
+pub(crate) fn gain_range(Gain { low, likely, high, .. }: &Gain) -> String {
     let number = |value: f64| match value {
+        _ if value >= GAIN_TOLD => format!("over {GAIN_TOLD:.0}"),
         10.0.. => format!("{value:.0}"),
         _ => format!("{value:.1}"),
     };
-    match (number(*low), number(*high)) {
-        _ if *low >= GAIN_TOLD => format!("over {GAIN_TOLD:.0} \u{d7}"),
-        (low, high) if high == low => format!("{high} \u{d7}"),
-        (low, high) => format!("{low} to {high} \u{d7}"),
+    let (low, likely, high) = (number(*low), number(*likely), number(*high));
+    let range = if low == likely { likely.clone() } else { format!("{low} to {likely}") };
+    let most = if high == likely { String::new() } else { format!(" (at most {high} \u{d7})") };
+    format!("{range} \u{d7} this rate{most}")
+}
+
+/// How far a value can be relied on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Confidence {
+    Solid,
+    SingleRun,
+    Modelled,
+    Bound,
+    Unusable,
+}
+
+impl Confidence {
+    fn of(one: &Choice<'_>) -> Self {
+        use WarningKind::{BusyHost, Errors, Failed, LoadNotKept, NotDelivered, OtherWrites};
+        let has = |kinds: &[WarningKind]| one.doubts.iter().any(|kind| kinds.contains(kind));
+        match one.standing {
+            Reliability::Unreliable(_) | Reliability::NoRequests => Self::Unusable,
+            _ if has(&[Errors, Failed, LoadNotKept, NotDelivered, OtherWrites]) => Self::Unusable,
+            // Without other programs it would be at least as fast.
+            _ if one.value.at_least || has(&[BusyHost]) => Self::Bound,
+            Reliability::Measured if one.value.between_repetitions().is_some() => Self::Solid,
+            Reliability::Measured => Self::SingleRun,
+            _ => Self::Modelled,
+        }
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Solid => "solid",
+            Self::SingleRun => "single run",
+            Self::Modelled => "modelled",
+            Self::Bound => "bound",
+            Self::Unusable => "unusable",
+        }
     }
 }
 
-/// Reliability and warnings of a choice.
+/// What the chip does not say: the reliability of models, and warnings.
 fn worth_words(one: &Choice<'_>) -> String {
     let spoiled = one.doubts.iter().map(|kind| kind.title().to_lowercase());
-    std::iter::once(standing_words(&one.standing)).chain(spoiled).collect::<Vec<_>>().join("; ")
+    let standing = Some(standing_words(&one.standing));
+    let standing = standing.filter(|_| one.standing != Reliability::Measured);
+    standing.into_iter().chain(spoiled).collect::<Vec<_>>().join("; ")
 }
 
 /// Reliability in words.
@@ -314,7 +391,7 @@ pub(crate) fn standing_words(standing: &Reliability) -> String {
     match standing {
         Reliability::Measured => "measured".into(),
         Reliability::EmulationAccurate => "emulation accurate".into(),
-        Reliability::Simulated => "simulated; profile not validated".into(),
+        Reliability::Simulated => "virtual time; drive profile not validated".into(),
         Reliability::NoRequests => "the drive served no request".into(),
         Reliability::Unreliable(why) => format!("not reliable: {why}"),
         Reliability::Predicted(PredictionError::HeldOut { median, figures, .. }) => {

@@ -25,8 +25,8 @@ impl Side {
 pub(crate) enum Order {
     /// Faster by this factor.
     Faster(f64),
-    /// The reference is faster.
-    Slower,
+    /// The reference is faster by this factor.
+    Slower(f64),
     /// The interval, or the one value, lies within 5 % of equal.
     Same,
     /// Another run may find the opposite.
@@ -65,6 +65,8 @@ pub(crate) enum Finding {
     AtRate { job: String, rate: String, storage: String, p99: String, note: String },
     /// The time of one request, and the highest rate.
     Device { storage: String, job: String, p50: String, rate: f64, note: String },
+    /// What one request's mean time consists of: shares of the drive and of a fabric or hypervisor.
+    Breakdown { storage: String, job: String, time: String, drive: f64, hop: f64, note: String },
     /// Aerospike's test.
     Act { storage: String, ratings: Ratings, note: String },
     /// A race of two stacks; seconds.
@@ -193,10 +195,12 @@ fn compared(
             best.storage,
             here.storage
         ),
-        Order::Slower => write!(
+        Order::Slower(ratio) => write!(
             out,
-            "{subject} are fastest on {}: {} vs {} on {} ({note}).",
-            here.storage, here.value, best.value, best.storage
+            "{subject} are {} as fast on {} as on {} ({note}).",
+            times(ratio),
+            here.storage,
+            best.storage
         ),
         Order::Same => write!(
             out,
@@ -257,6 +261,14 @@ fn block(out: &mut Formatter<'_>, finding: &Finding) -> fmt::Result {
             "{storage} takes {p50} for one read and reaches {} IOPS ({job}, {note}).",
             human_count(*rate)
         ),
+        Finding::Breakdown { storage, job, time, drive, hop, note } => {
+            let percent = |share: f64| format!("{:.0} %", share * 100.0);
+            write!(out, "The drive takes {} of {job} on {storage}", percent(*drive))?;
+            if *hop > 0.0 {
+                write!(out, ", the hypervisor or fabric {}", percent(*hop))?;
+            }
+            write!(out, " (mean {time}, {note}).")
+        }
         Finding::Act { storage, ratings, note } => act(out, (storage, note), ratings),
         other => unreachable!("a finding without a sentence: {other:?}"),
     }
@@ -339,7 +351,7 @@ mod tests {
             order,
             note: note(),
         };
-        let orders = [Order::Faster(4.99), Order::Slower, Order::Same, Order::Inconclusive];
+        let orders = [Order::Faster(4.99), Order::Slower(2.5), Order::Same, Order::Inconclusive];
         let stalls = |share| Finding::Stalls {
             engine: "RocksDB".into(),
             share,
@@ -411,6 +423,14 @@ mod tests {
             p99: Nanos(3_190_000),
             note: note(),
         };
+        let breakdown = |hop| Finding::Breakdown {
+            storage: storage(),
+            job: "4 KiB random reads".into(),
+            time: Nanos(80_000).to_string(),
+            drive: 0.123,
+            hop,
+            note: note(),
+        };
         let (job, load) = (random(), "depth 64".into());
         let tail = "With a backup, queue depth 1".into();
         let (p50, p99) = ("1.02 ms".to_owned(), "2.10 ms".to_owned());
@@ -442,6 +462,8 @@ mod tests {
                 note: note(),
             },
             Finding::Device { storage: storage(), job: random(), p50, rate: 1.2e6, note: note() },
+            breakdown(0.0),
+            breakdown(0.7),
             ratings(&[1, 3], &[6]),
             ratings(&[1, 6], &[3]),
             ratings(&[1, 3], &[]),
@@ -469,7 +491,9 @@ mod tests {
             assert!(long.split_whitespace().count() <= 25, "{long}");
             assert!(one.matches('(').count() <= 1, "{one}");
             // A job's block size or share of writes is a third one.
-            let job = ["With 90 %", "inconsistent"].iter().any(|job| one.contains(job));
+            let job = ["With 90 %", "inconsistent", "The drive takes"]
+                .iter()
+                .any(|job| one.contains(job));
             assert!(numbers(one) <= 2 + usize::from(job), "{one}");
             assert!(one.ends_with('.') && one.chars().next().is_some_and(char::is_alphanumeric));
         }

@@ -5,13 +5,14 @@
 
 use std::fmt::Write;
 
+use analysis::Group;
 use analysis::decision::Decision;
 use analysis::time_parts::{Part, TimeParts, time_parts};
 use serde::Serialize;
-use study::Source;
 use units::Nanos;
 
 use crate::chart::short;
+use crate::decision_view::part_words;
 use crate::hue::Hues;
 use crate::svg::{Scale, cut, escape, open};
 use crate::words::{engine_title, experiment_title};
@@ -54,7 +55,7 @@ pub(crate) fn parts_views(decisions: &[Decision<'_>], hues: &Hues) -> Vec<PartsV
 struct Bar<'a> {
     storage: &'a str,
     hue: usize,
-    source: Source,
+    group: &'a Group<'a>,
     time: TimeParts,
 }
 
@@ -66,7 +67,7 @@ fn view(decision: &Decision<'_>, hues: &Hues) -> Option<PartsView> {
             Some(time) => bars.push(Bar {
                 storage,
                 hue: hues.get(&choice.group.first.stack),
-                source: choice.group.first.source,
+                group: &choice.group,
                 time,
             }),
             None => without.push(storage),
@@ -91,8 +92,8 @@ fn view(decision: &Decision<'_>, hues: &Hues) -> Option<PartsView> {
     }
     svg.push_str("</svg>");
     let rows = bars.iter().map(|bar| PartsRow {
-        storage: format!("{}, {}", bar.storage, bar.source.word()),
-        parts: words(&bar.time),
+        storage: format!("{}, {}", bar.storage, bar.group.first.source.word()),
+        parts: words(&bar.time, bar.group),
     });
     let rows = rows.collect();
     Some(PartsView { title, svg, without: without.join(", "), rows })
@@ -111,10 +112,10 @@ fn operation(decision: &Decision<'_>) -> &'static str {
     }
 }
 
-fn words(time: &TimeParts) -> String {
+fn words(time: &TimeParts, group: &Group<'_>) -> String {
     let part = |(part, of): &(Part, Nanos)| {
         let share = of.get() as f64 / time.whole.get().max(1) as f64 * 100.0;
-        format!("{} {of} ({share:.0} %)", part.words())
+        format!("{} {of} ({share:.0} %)", part_words(*part, group))
     };
     let told = |(_, of): &&(Part, Nanos)| of.get() as f64 >= TOLD * time.whole.get() as f64;
     time.parts.iter().filter(told).map(part).collect::<Vec<_>>().join(", ")
@@ -131,7 +132,7 @@ fn draw(svg: &mut String, bar: &Bar<'_>, top: f64) {
         escape(&cut(bar.storage, NAME_MAX)),
         top + 29.0,
         bar.time.whole,
-        bar.source.word()
+        bar.group.first.source.word()
     );
     let mut from = 0.0;
     for (part, time) in &bar.time.parts {
@@ -144,9 +145,9 @@ fn draw(svg: &mut String, bar: &Bar<'_>, top: f64) {
              <title>{}: {time}</title></rect>",
             class,
             bar.hue,
-            bar.source.word(),
+            bar.group.first.source.word(),
             top + 35.0,
-            escape(part.words()),
+            escape(part_words(*part, bar.group)),
         );
         // A label if it fits, also on a phone.
         if width > label.len() as f64 * LETTER + 2.0 {
@@ -166,20 +167,20 @@ fn draw(svg: &mut String, bar: &Bar<'_>, top: f64) {
 /// CSS class, and a label short enough for a bar.
 const fn drawn(part: Part) -> (&'static str, &'static str) {
     match part {
-        Part::Cpu => ("host-1", "CPU"),
+        Part::Cpu => ("host-1", "on CPU"),
         Part::RunQueue => ("host-2", "run queue"),
         Part::Locks => ("host-3", "locks"),
         Part::Network => ("host-3", "network"),
         Part::Background => ("host-1", "background"),
-        Part::WakeUps => ("host-2", "wake-ups"),
-        Part::HostPath => ("host-2", "host's path"),
+        Part::WakeUps => ("host-2", "wake-up"),
+        Part::HostPath => ("host-2", "kernel I/O"),
         Part::Submission => ("host-1", "submission"),
         Part::BlockLayer => ("host-3", "block layer"),
         Part::Completion => ("host-3", "completion"),
-        Part::Backlog => ("host-3", "backlog"),
+        Part::Backlog => ("host-3", "client thread"),
         Part::Hop => ("host-1", "fabric"),
         Part::DriveQueue => ("drive-2", "queue"),
-        Part::DriveLimit => ("drive-3", "rate limit"),
+        Part::DriveLimit => ("drive-3", "throttling"),
         Part::DriveReads => ("drive-1", "reads"),
         Part::DriveWrites => ("drive-2", "writes"),
         Part::DriveFlushes => ("drive-3", "flushes"),
@@ -187,13 +188,13 @@ const fn drawn(part: Part) -> (&'static str, &'static str) {
         Part::DriveAndLayers => ("drive-1", "drive and layers"),
         Part::Selects => ("host-1", "selects"),
         Part::Changes => ("host-2", "changes"),
-        Part::Commit => ("drive-1", "commit"),
-        Part::BlockReads => ("drive-1", "block reads"),
+        Part::Commit => ("mixed-1", "commit"),
+        Part::BlockReads => ("mixed-1", "block reads"),
         Part::BlockReadsBesides => ("host-1", "block reads"),
-        Part::Log => ("drive-1", "log"),
+        Part::Log => ("mixed-1", "log"),
         Part::Memtable => ("host-1", "memtable"),
-        Part::Stalls => ("drive-3", "held up"),
+        Part::Stalls => ("mixed-2", "write stalls"),
         Part::OtherWriters => ("host-2", "other writers"),
-        Part::Rest => ("host-3", "engine and kernel"),
+        Part::Rest => ("host-3", "unattributed"),
     }
 }

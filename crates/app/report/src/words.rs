@@ -60,7 +60,34 @@ pub(crate) fn point_words(group: &Group<'_>) -> String {
         .extend(of("doublewrite").filter(|on| *on == "false").map(|_| "no doublewrite".to_owned()));
     words.extend(of("memory").filter(|m| *m != "unlimited").map(|m| format!("memory {m}")));
     words.extend(of("durability").map(|word| format!("durability {word}")));
+    words.extend(Some(varied_words(group)).filter(|words| !words.is_empty()));
     words.join(", ")
+}
+
+/// Parameters that a job's description or its place on the page already tells.
+const TOLD: [&str; 16] = [
+    "workload", "clients", "buffer_pool", "page_size", "compression", "flush_method",
+    "doublewrite", "memory", "durability", "op", "rate", "write_rate", "records", "value_size",
+    "tables", "distribution",
+];
+
+/// Other parameters that vary within the job's experiment: `write_map true`.
+pub(crate) fn varied_words(group: &Group<'_>) -> String {
+    let first = group.first;
+    if first.engine == "block" {
+        return String::new();
+    }
+    let alike = |name: &str, value: &str| {
+        let own = group
+            .run
+            .trials
+            .iter()
+            .filter(|one| one.experiment == first.experiment && one.engine == first.engine);
+        own.into_iter().all(|one| one.point.get(name).is_some_and(|other| other == value))
+    };
+    let told = |name: &str| TOLD.contains(&name);
+    let varied = first.point.iter().filter(|(name, value)| !told(name) && !alike(name, value));
+    varied.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
 }
 
 /// What the clients of a key-value job are called: readers if there is a writer.

@@ -77,7 +77,7 @@ impl Part {
             Self::CpuInCalls => "CPU in other calls",
             Self::RunQueue => "run queue",
             Self::Neighbour => "other programs",
-            Self::WakeUp => "wake-up",
+            Self::WakeUp => "wake-up latency",
             Self::Wait(Waiting::Read) => "read",
             Self::Wait(Waiting::Write) => "write",
             Self::Wait(Waiting::Flush) => "flush",

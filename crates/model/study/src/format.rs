@@ -72,6 +72,8 @@ pub enum Finding {
     Engines,
     /// Latency at depth 1, bandwidth of large requests, and rate at high depth, of each storage.
     Device,
+    /// Shares of the drive, of a fabric or hypervisor, and of the host in one request.
+    Breakdown,
 }
 
 /// A device, and how it is presented.
