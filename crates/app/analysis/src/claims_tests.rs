@@ -77,6 +77,7 @@ fn facts(publication: &Publication, claim: &Claim, are: bool) -> RunFacts {
             name,
             time_scale: 1,
             simulated: false,
+            raw: false,
         })
         .collect();
     RunFacts { stacks, ..RunFacts::default() }
@@ -230,7 +231,7 @@ fn simulations_are_judged_by_the_errors_of_their_class() {
             judge(publication, claim, &run_of(claim, (Source::Emulated, value), None), &facts)
         };
         let figures = run_of(claim, (Source::Emulated, 1.0), None);
-        let known = figures.iter().all(|one| crate::range::of_figure(one).is_some());
+        let known = figures.iter().all(|one| crate::range::of_figure(one, false).is_some());
         // `run_of` keeps the order of the ends of a sweep.
         let sweep = claim.of.take == Take::Max;
         if !known || sweep || figures.iter().any(is_count) {
@@ -302,4 +303,17 @@ fn a_busy_host_widens_the_interval_of_a_rate() {
         rates += u32::from(rate);
     });
     assert!(rates >= 10, "{rates}");
+}
+
+/// A claim that cannot be tested must say what it takes, and not vanish.
+#[test]
+fn an_untested_claim_names_what_the_run_lacks() {
+    each(|publication, claim| {
+        let nothing = judge(publication, claim, &[], &RunFacts::default());
+        assert_eq!(nothing.verdict, Verdict::NotTested);
+        let stack = format!("`{}`", claim.of.stack);
+        assert!(nothing.why.contains("needs stack") && nothing.why.contains(&stack), "{nothing:?}");
+        let there = judge(publication, claim, &[], &facts(publication, claim, true));
+        assert!(there.why.contains("needs experiment"), "{there:?}");
+    });
 }

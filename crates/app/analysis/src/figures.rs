@@ -92,7 +92,11 @@ fn group_figures(group: &Group<'_>) -> Vec<Figure> {
     let rate = counted_of(group).map(|(_, counted)| counted);
     let gains = rate.map(|counted| limited_by(group, counted).1).unwrap_or_default();
     for gain in gains.iter().filter(|gain| gain.change == Change::FreeDrive) {
-        let ends = [("free_drive_gain_least", gain.low), ("free_drive_gain_most", gain.high)];
+        let ends = [
+            ("free_drive_gain_least", gain.low),
+            ("free_drive_gain_likely", gain.likely),
+            ("free_drive_gain_most", gain.high),
+        ];
         for (metric, value) in ends {
             let value = Estimate::of(value, 1);
             out.push(figure(group, Ops::All.word(), metric, "x", 1.0, value));

@@ -397,7 +397,7 @@ mod tests {
             }
             casts += 1;
         }
-        assert_eq!(casts, 9);
+        assert_eq!(casts, 10);
     }
 
     /// A user's disk must be asked what it can answer alone, and never pass for a drive that it is not.

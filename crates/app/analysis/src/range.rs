@@ -35,30 +35,58 @@ enum SimulatedClass {
     LookupsNextToWrites,
     DurableUpdates,
     Updates,
+    /// Updates next to readers under a memory limit.
+    LimitedUpdates,
+    RawUpdates,
     LoadTime,
+    /// Loads of one record per transaction under a memory limit.
+    SingleLoads,
+    /// The same by LMDB's map, and on a raw device.
+    MapLoads,
+    RawLoads,
+    RawMapLoads,
 }
 
 impl SimulatedClass {
-    /// The class of a job by its parameters; `None` for workloads that were not compared.
-    fn of(counted: DecisionMetric, parameter: impl Fn(&str) -> Option<String>) -> Option<Self> {
+    /// The class of a job by its parameters, on a raw device or a file system; `None` for workloads that
+    /// were not compared.
+    fn of(
+        counted: DecisionMetric,
+        raw: bool,
+        parameter: impl Fn(&str) -> Option<String>,
+    ) -> Option<Self> {
         use DecisionMetric::{DurableUpdates, Lookups, Transactions, Updates};
         let workload = parameter("workload");
         let paced = parameter("write_rate").is_some();
-        if is_written_by_map(&parameter) && counted != Lookups {
-            return None;
-        }
+        let limited = parameter("memory").is_some_and(|memory| memory != "unlimited");
         // The default, which older runs do not have among their parameters.
         let workload = workload.as_deref().unwrap_or("read_while_writing");
-        match (counted, workload, paced) {
-            (Transactions, ..) => Some(Self::Transactions),
-            (Lookups, "read_random" | "ycsb_c", _) | (Lookups, "read_while_writing", true) => {
+        let beside = workload == "read_while_writing" && !paced;
+        match counted {
+            Lookups if beside => Some(Self::LookupsNextToWrites),
+            Updates if beside && limited && raw => Some(Self::RawUpdates),
+            Updates if beside && limited => Some(Self::LimitedUpdates),
+            _ if raw || (is_written_by_map(&parameter) && counted != Lookups) => None,
+            Transactions => Some(Self::Transactions),
+            Lookups if ["read_random", "ycsb_c", "read_while_writing"].contains(&workload) => {
                 Some(Self::Lookups)
             }
-            (Lookups, "read_while_writing", false) => Some(Self::LookupsNextToWrites),
-            (DurableUpdates, "overwrite", _) => Some(Self::DurableUpdates),
-            (Updates, "overwrite", _) | (Updates, "read_while_writing", false) => {
-                Some(Self::Updates)
-            }
+            DurableUpdates if workload == "overwrite" => Some(Self::DurableUpdates),
+            Updates if !limited && (workload == "overwrite" || beside) => Some(Self::Updates),
+            _ => None,
+        }
+    }
+
+    /// The class of a load.
+    fn of_load(raw: bool, parameter: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        let limited = parameter("memory").is_some_and(|memory| memory != "unlimited");
+        let single = parameter("load_batch").is_some_and(|batch| batch == "1");
+        match (raw, is_written_by_map(parameter), single && limited) {
+            (false, false, true) => Some(Self::SingleLoads),
+            (false, true, true) => Some(Self::MapLoads),
+            (true, false, true) => Some(Self::RawLoads),
+            (true, true, true) => Some(Self::RawMapLoads),
+            (false, false, false) if !single && !limited => Some(Self::LoadTime),
             _ => None,
         }
     }
@@ -71,7 +99,13 @@ impl SimulatedClass {
             Self::LookupsNextToWrites => "lookups next to writes",
             Self::DurableUpdates => "durable updates",
             Self::Updates => "updates",
+            Self::LimitedUpdates => "updates next to readers under a memory limit",
+            Self::RawUpdates => "updates on a raw device",
             Self::LoadTime => "loads",
+            Self::SingleLoads => "loads one by one",
+            Self::MapLoads => "loads one by one by the map",
+            Self::RawLoads => "loads one by one on a raw device",
+            Self::RawMapLoads => "loads one by one by the map on a raw device",
         }
     }
 
@@ -90,6 +124,13 @@ impl SimulatedClass {
             (b"lmdb", Self::LoadTime) => (0.46, 0.74),
             (b"rocksdb", Self::LoadTime) => (0.66, 0.98),
             (b"sqlite", Self::LoadTime) => (0.84, 0.96),
+            (b"lmdb", Self::LimitedUpdates) => (0.60, 1.29),
+            (b"rocksdb", Self::LimitedUpdates) => (0.33, 2.92),
+            (b"lmdb", Self::RawUpdates) => (0.43, 0.98),
+            (b"lmdb" | b"rocksdb", Self::SingleLoads) => (0.94, 1.10),
+            (b"lmdb", Self::MapLoads) => (1.83, 2.38),
+            (b"lmdb", Self::RawLoads) => (1.87, 2.16),
+            (b"lmdb", Self::RawMapLoads) => (0.78, 0.86),
             (b"mysql", Self::Transactions) => (0.61, 1.25),
             _ => return None,
         };
@@ -102,7 +143,7 @@ impl SimulatedClass {
     }
 }
 
-/// Whether LMDB writes through its map, which was not compared.
+/// Whether LMDB writes through its map.
 fn is_written_by_map(parameter: impl Fn(&str) -> Option<String>) -> bool {
     parameter("write_map").as_deref() == Some("true")
 }
@@ -113,15 +154,11 @@ fn parameter_of(figure: &Figure, name: &str) -> Option<String> {
     found.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
 }
 
-fn class_of_figure(figure: &Figure) -> Option<SimulatedClass> {
+fn class_of_figure(figure: &Figure, raw: bool) -> Option<SimulatedClass> {
     let word = |name: &str| parameter_of(figure, name);
     let (op, durability) = (word("op"), word("durability"));
     let counted = match (&*figure.metric, op.as_deref()) {
-        // Loads were compared without a memory limit.
-        ("load_time", _) => {
-            let alike = word("memory").is_none() && !is_written_by_map(word);
-            return alike.then_some(SimulatedClass::LoadTime);
-        }
+        ("load_time", _) => return SimulatedClass::of_load(raw, word),
         ("tx_rate", _) => DecisionMetric::Transactions,
         ("ops_rate", Some("read")) => DecisionMetric::Lookups,
         ("ops_rate" | "throughput", Some("write")) if durability.as_deref() == Some("device") => {
@@ -130,12 +167,15 @@ fn class_of_figure(figure: &Figure) -> Option<SimulatedClass> {
         ("ops_rate" | "throughput", Some("write")) => DecisionMetric::Updates,
         _ => return None,
     };
-    SimulatedClass::of(counted, word)
+    SimulatedClass::of(counted, raw, word)
 }
 
 fn class_of_group(group: &Group<'_>, counted: DecisionMetric) -> Option<SimulatedClass> {
     let (point, defaults) = (&group.first.point, &group.first.defaults);
-    SimulatedClass::of(counted, |name| point.get(name).or_else(|| defaults.get(name)).cloned())
+    let mut stacks = group.run.study.stack.iter();
+    let stack = stacks.find(|one| one.name == group.first.stack);
+    let raw = stack.is_some_and(|one| one.file_system == study::FileSystem::Raw);
+    SimulatedClass::of(counted, raw, |name| point.get(name).or_else(|| defaults.get(name)).cloned())
 }
 
 /// Engine and class of a job, as in a run's header; `None` for jobs that are in no class.
@@ -144,15 +184,16 @@ pub(crate) fn class_name(group: &Group<'_>, counted: DecisionMetric) -> Option<S
     Some(format!("{} {}", group.first.engine, class.word()))
 }
 
-/// Real over simulated values of a figure; `None` for figures that were not compared.
-pub(crate) fn of_figure(figure: &Figure) -> Option<ValueRange> {
-    class_of_figure(figure)?.real_over_simulated(&figure.engine)
+/// Real over simulated values of a figure, on a raw device or a file system; `None` for figures that were not
+/// compared.
+pub(crate) fn of_figure(figure: &Figure, raw: bool) -> Option<ValueRange> {
+    class_of_figure(figure, raw)?.real_over_simulated(&figure.engine)
 }
 
 /// Factor that contains the ratio of two simulated figures; `None` unless they are of one job on two
 /// drives, in a class whose ratios were compared.
 pub(crate) fn ratio_factor(of: &Figure, over: &Figure) -> Option<f64> {
-    let class = class_of_figure(of)?;
+    let class = class_of_figure(of, false)?;
     let job = |one: &Figure| (one.engine.clone(), one.workload.clone(), one.metric.clone());
     let alike = job(of) == job(over) && of.point == over.point && of.stack != over.stack;
     class.real_over_simulated(&of.engine).filter(|_| alike && class.has_ratios())?;
@@ -365,8 +406,18 @@ mod tests {
         let round_trip = ROUND_TRIP.lines().skip(1).filter_map(|line| {
             let cells: Vec<&str> = line.split(',').collect();
             let [experiment, engine, job, metric, .., error] = cells[..] else { return None };
+            let experiment = experiment.trim_end_matches("-journal");
             let class = match (experiment, job.contains("op=write")) {
                 ("loads", _) if metric == "load_time" => SimulatedClass::LoadTime,
+                ("single", _) if metric == "load_time" => SimulatedClass::SingleLoads,
+                ("map", _) if metric == "load_time" => SimulatedClass::MapLoads,
+                ("raw", _) if metric == "load_time" && job.contains("write_map=true") => {
+                    SimulatedClass::RawMapLoads
+                }
+                ("raw", _) if metric == "load_time" => SimulatedClass::RawLoads,
+                ("single" | "map", true) => SimulatedClass::LimitedUpdates,
+                ("raw", true) => SimulatedClass::RawUpdates,
+                ("single" | "map" | "raw", false) => SimulatedClass::LookupsNextToWrites,
                 ("plain", _) | ("unpaced", true) => SimulatedClass::Updates,
                 ("unpaced", false) => SimulatedClass::LookupsNextToWrites,
                 _ => class(engine, job),
@@ -390,7 +441,7 @@ mod tests {
                 None => classes.push((range, vec![real])),
             }
         }
-        assert_eq!(classes.len(), 11);
+        assert_eq!(classes.len(), 18);
         for (range, all) in classes {
             let inside = all.iter().filter(|real| (range.low..=range.high).contains(real)).count();
             assert!(all.len() >= 10 && inside * 10 >= all.len() * 9, "{range:?}: {all:?}");
@@ -549,7 +600,7 @@ mod tests {
     fn each_job_has_the_class_in_which_it_was_compared() {
         use DecisionMetric::{DurableUpdates, Lookups, Updates};
         let of = |counted, workload: &str, paced: bool| {
-            SimulatedClass::of(counted, |name| match name {
+            SimulatedClass::of(counted, false, |name| match name {
                 "workload" => Some(workload.to_owned()).filter(|word| !word.is_empty()),
                 "write_rate" => paced.then(|| "100/s".to_owned()),
                 _ => None,
@@ -573,6 +624,36 @@ mod tests {
         for (counted, workload, paced) in none {
             assert_eq!(of(counted, workload, paced), None, "{workload}");
         }
+        let beside = |counted, raw, map: &str| {
+            SimulatedClass::of(counted, raw, |name| match name {
+                "memory" => Some("25%".to_owned()),
+                "write_map" => Some(map.to_owned()),
+                _ => None,
+            })
+        };
+        for map in ["false", "true"] {
+            assert_eq!(beside(Updates, false, map), Some(SimulatedClass::LimitedUpdates));
+            assert_eq!(beside(Updates, true, map), Some(SimulatedClass::RawUpdates));
+            assert_eq!(beside(DurableUpdates, true, map), None, "never compared");
+        }
+        let load = |raw, batch: &str, memory: &str, map: &str| {
+            SimulatedClass::of_load(raw, |name| match name {
+                "load_batch" => Some(batch.to_owned()),
+                "memory" => Some(memory.to_owned()),
+                "write_map" => Some(map.to_owned()),
+                _ => None,
+            })
+        };
+        use SimulatedClass::{LoadTime, MapLoads, RawLoads, RawMapLoads, SingleLoads};
+        assert_eq!(load(false, "1000", "unlimited", "false"), Some(LoadTime));
+        assert_eq!(load(false, "1", "25%", "false"), Some(SingleLoads));
+        assert_eq!(load(false, "1", "25%", "true"), Some(MapLoads));
+        assert_eq!(load(true, "1", "25%", "false"), Some(RawLoads));
+        assert_eq!(load(true, "1", "25%", "true"), Some(RawMapLoads));
+        for (batch, memory) in [("1", "unlimited"), ("1000", "25%")] {
+            assert_eq!(load(false, batch, memory, "false"), None, "{batch} {memory}");
+        }
+        assert_eq!(load(true, "1000", "unlimited", "false"), None);
     }
 
     /// A single run without a range looks exact.

@@ -16,7 +16,9 @@ use study::Source;
 use crate::doubts::WarningKind;
 use crate::figure::Figure;
 use crate::published::{Claim, Ours, Publication};
-use crate::range::{of_figure, of_prediction, ratio_factor, ratio_of, single_run_factor};
+use crate::range::{
+    ValueRange, of_figure, of_prediction, ratio_factor, ratio_of, single_run_factor,
+};
 
 /// A verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,8 +96,10 @@ pub struct RunStack {
     pub title: String,
     /// Time scale of the drive: it ran this many times slower.
     pub time_scale: u32,
-    /// Its databases ran in virtual time on a file system, as those that were compared with real ones.
+    /// Its databases ran in virtual time.
     pub simulated: bool,
+    /// They use the device without a file system.
+    pub raw: bool,
 }
 
 /// What verdicts need to know of a run besides its figures.
@@ -108,10 +112,11 @@ pub struct RunFacts {
 }
 
 impl RunFacts {
-    fn is_simulated(&self, figure: &Figure) -> bool {
+    /// Real over simulated values of a figure; `None` unless it was simulated and such jobs were compared.
+    fn real_over_simulated(&self, figure: &Figure) -> Option<ValueRange> {
         let mut stacks = self.stacks.iter();
-        figure.source == Source::Emulated
-            && stacks.any(|stack| stack.name == figure.stack && stack.simulated)
+        let stack = stacks.find(|stack| stack.name == figure.stack && stack.simulated)?;
+        of_figure(figure, stack.raw).filter(|_| figure.source == Source::Emulated)
     }
 }
 
@@ -122,6 +127,8 @@ const COUNTS: [&str; 5] = [
     "switches_per_record",
 ];
 const COUNT_ERROR: f64 = 0.02;
+/// Rare events differ by more, but by at most one in a hundred records.
+const COUNT_SLACK: f64 = 0.01;
 
 pub(crate) fn is_count(figure: &Figure) -> bool {
     COUNTS.contains(&&*figure.metric) && ["lmdb", "rocksdb"].contains(&&*figure.engine)
@@ -156,19 +163,19 @@ pub(crate) fn judge(
         Source::Predicted | Source::Emulated if !claim.any_drive => About::Models,
         _ => About::Theirs,
     };
-    let none = |why: &str| Judged {
+    let none = || Judged {
         about: about(Source::Measured),
         verdict: Verdict::NotTested,
         ours: None,
         interval: None,
         source: None,
         lies: None,
-        why: why.to_owned(),
+        why: needed(publication, claim, stacks),
     };
     let found = [Source::Measured, Source::Emulated, Source::Predicted]
         .into_iter()
         .find_map(|source| number(claim, (figures, facts), source));
-    let Some(number) = found else { return none("not tested by this run") };
+    let Some(number) = found else { return none() };
     let (from, to) = claim.bounds();
     let lies = match (from..=to).contains(&number.value) {
         true => Lies::Inside,
@@ -217,6 +224,28 @@ pub(crate) fn judge(
     }
 }
 
+/// What a run lacks to test a claim: stacks, or trials on them.
+fn needed(publication: &Publication, claim: &Claim, stacks: &[RunStack]) -> String {
+    let mut wanted: Vec<&str> = vec![&claim.of.stack];
+    wanted.extend(claim.over.as_ref().map(|over| &*over.stack).filter(|one| *one != wanted[0]));
+    let missing = |name: &&&str| stacks.iter().all(|stack| stack.name != ***name);
+    let words = |name: &&str| {
+        let drives = publication.drives.get(*name).map(|all| all.join(" or "));
+        let drives = drives.filter(|drives| !drives.is_empty());
+        format!("`{name}`{}", drives.map_or_else(String::new, |drives| format!(" ({drives})")))
+    };
+    let missing: Vec<String> = wanted.iter().filter(missing).map(words).collect();
+    match missing.len() {
+        0 => format!(
+            "not in this run: needs experiment `{}` on `{}`",
+            claim.of.workload,
+            wanted.join("` and `")
+        ),
+        1 => format!("not in this run: needs stack {}", missing[0]),
+        _ => format!("not in this run: needs stacks {}", missing.join(" and ")),
+    }
+}
+
 /// Whether other drives stand in for the claim's.
 fn stand_in(publication: &Publication, claim: &Claim, stacks: &[RunStack]) -> bool {
     let mut sides = std::iter::once(&claim.of).chain(&claim.over);
@@ -246,8 +275,7 @@ fn number(
         let spoiled = Some("division by 0".to_owned());
         return Some(Number { value: f64::NAN, interval: None, source, spoiled });
     }
-    let simulated =
-        [of, over].iter().all(|one| facts.is_simulated(one) && of_figure(one).is_some());
+    let simulated = [of, over].iter().all(|one| facts.real_over_simulated(one).is_some());
     let shared = ratio_factor(of, over).filter(|_| simulated);
     let interval = match shared {
         // Errors that both simulations share cancel.
@@ -307,13 +335,16 @@ fn undisturbed(figure: &Figure, facts: &RunFacts) -> Option<(f64, f64)> {
     let repeated = repeated.filter(|_| figure.interval == Some("repetitions"));
     match figure.source {
         Source::Measured if repeated.is_some() => repeated,
-        _ if is_count(figure) => Some(around(1.0 + COUNT_ERROR)),
+        _ if is_count(figure) => {
+            let slack = (figure.value * COUNT_ERROR).max(COUNT_SLACK);
+            Some(((figure.value - slack).max(0.0), figure.value + slack))
+        }
         Source::Predicted => {
             let error = of_prediction(figure)?;
             Some((figure.value * error.low, figure.value * error.high))
         }
         Source::Emulated => {
-            let error = of_figure(figure).filter(|_| facts.is_simulated(figure))?;
+            let error = facts.real_over_simulated(figure)?;
             // Repetitions add to the error.
             let (low, high) = repeated.unwrap_or((figure.value, figure.value));
             Some((low * error.low, high * error.high))

@@ -375,11 +375,11 @@ fn run_stacks(run: &Run) -> Vec<RunStack> {
             identity: model.or(declared),
             title: record.title.clone(),
             time_scale,
-            simulated: !raw
-                && run
-                    .trials
-                    .iter()
-                    .any(|trial| trial.stack == record.name && trial.result.is_simulated()),
+            simulated: run
+                .trials
+                .iter()
+                .any(|trial| trial.stack == record.name && trial.result.is_simulated()),
+            raw,
         }
     };
     run.header.stacks.iter().map(of).collect()

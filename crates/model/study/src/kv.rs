@@ -128,6 +128,7 @@ impl KvJob {
             add(true, "write_rate", rate.exact());
             add(self.write_burst > 1, "write_burst", self.write_burst.to_string());
         }
+        add(self.load_batch != number::<1000>(), "load_batch", self.load_batch.to_string());
         add(self.memory != Memory::Unlimited, "memory", self.memory.text());
         add(!self.cold_start, "cold_start", self.cold_start.to_string());
         add(self.verify, "verify", self.verify.to_string());

@@ -8,6 +8,7 @@ pub mod compression;
 pub mod file_cache;
 pub mod granularity;
 
+use stats::TIME_KINDS;
 use workload::OpClass;
 
 use crate::groups::Group;
@@ -25,10 +26,18 @@ fn per_transaction(group: &Group<'_>, total: &str) -> Option<f64> {
 }
 
 /// Mean drive read time in nanoseconds: delivered by an emulated drive, or the kernel's counters; `None`
-/// without reads.
+/// without reads. The kernel's counters begin behind a limit of the study, so the waits of the server's
+/// threads are taken there.
 fn read_time(group: &Group<'_>) -> Option<f64> {
     let result = &group.first.result;
+    let mut stacks = group.run.study.stack.iter();
+    let throttled = stacks.any(|one| one.name == group.first.stack && one.limit.is_some());
+    let read = TIME_KINDS.iter().position(|kind| *kind == "read");
+    let waits = result.server_times().zip(read).map(|(times, read)| times[read] * 1e9);
     match (&result.served, &result.disk) {
+        (None, Some(disk)) if throttled => {
+            waits.filter(|_| disk.reads > 0).map(|waits| waits / disk.reads as f64)
+        }
         (Some(served), _) => {
             (served.reads.requests > 0).then_some(served.reads.delivered_mean_ns as f64)
         }
