@@ -65,8 +65,12 @@ pub fn gains(group: &Group<'_>, parts: &TimeParts, main: Part) -> Option<Vec<Gai
     };
     let clients = group.first.point.get("clients").and_then(|text| text.parse().ok());
     let load = Load { clients: clients.unwrap_or(1), cores };
-    // Requests of all threads: at most the drive's part of an operation.
-    let device = of_drive(&group.first.result).filter(|_| !group.first.result.is_simulated());
+    // Requests of all threads: at most the drive's part of an operation. A limit of the study holds them up
+    // before the device counts.
+    let mut limits = group.run.study.stack.iter().filter(|one| one.limit.is_some());
+    let limited = limits.any(|one| one.name == group.first.stack);
+    let counts = !limited && !group.first.result.is_simulated();
+    let device = of_drive(&group.first.result).filter(|_| counts);
     let device = device.map(|all| all.iter().map(|(_, time)| *time as f64).sum::<f64>());
     let device = device.map_or(1.0, |time| time / parts.whole.get().max(1) as f64);
     let of = |change| bounds(parts, change, load, device);
