@@ -179,6 +179,14 @@ pub fn spoils(trial: &TrialRecord) -> Option<WarningKind> {
     doubts_of(trial).into_iter().find(|kind| grave.contains(kind))
 }
 
+/// The same, or that the drive took no part, or was used by other programs: what makes a trial no evidence
+/// about a drive.
+#[must_use]
+pub fn misleads(trial: &TrialRecord) -> Option<WarningKind> {
+    let of_drive = [WarningKind::OtherWrites, WarningKind::InMemory];
+    spoils(trial).or_else(|| doubts_of(trial).into_iter().find(|kind| of_drive.contains(kind)))
+}
+
 /// Warnings of one measured or emulated trial, most severe first, except inaccurate emulation.
 #[must_use]
 pub fn doubts_of(trial: &TrialRecord) -> Vec<WarningKind> {

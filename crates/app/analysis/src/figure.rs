@@ -71,6 +71,10 @@ pub struct Figure {
     /// Largest share of the CPUs that other programs used, in any repetition.
     #[serde(skip)]
     pub others: f64,
+    /// Ratio of the faster to the slower end of a trial whose rate changed, at most of any repetition; 1 if
+    /// steady.
+    #[serde(skip)]
+    pub moved: f64,
     /// The trial was stopped before its time or failed.
     pub partial: bool,
 }

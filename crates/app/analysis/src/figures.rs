@@ -435,8 +435,9 @@ fn figure(
         citation,
         validation: worth.map(|worth| worth.text()).or(delivered),
         worth,
-        spoiled: group.trials.iter().filter_map(|trial| crate::doubts::spoils(trial)).min(),
+        spoiled: group.trials.iter().filter_map(|trial| crate::doubts::misleads(trial)).min(),
         others: group.others(),
+        moved: group.trials.iter().map(|trial| crate::doubts::moved_by(trial)).fold(1.0, f64::max),
         partial: group.trials.iter().any(cut),
     }
 }

@@ -151,6 +151,9 @@ pub(crate) struct Claim {
     /// Independent of the drive: any stack can test it.
     #[serde(default)]
     pub any_drive: bool,
+    /// The published drives by stack, for a claim that was cast to other stacks.
+    #[serde(skip)]
+    pub drives: BTreeMap<String, Vec<String>>,
 }
 
 /// Bounds of a claim on one drive.
@@ -201,13 +204,7 @@ impl Publication {
     /// The publication with the stacks of `study`; `None` if that study does not cover it.
     fn cast_as(&self, study: &str) -> Option<Self> {
         let casts: Vec<&Cast> = self.cast.iter().filter(|cast| cast.study == study).collect();
-        let mut drives: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for (theirs, ours) in casts.iter().flat_map(|cast| &cast.stacks) {
-            let wanted = self.drives.get(theirs).cloned().unwrap_or_default();
-            // One stack in the place of two drives is neither.
-            let both = drives.entry(ours.clone()).or_insert_with(|| wanted.clone());
-            both.retain(|drive| wanted.contains(drive));
-        }
+        let drives = casts.iter().flat_map(|cast| self.drives_of(cast)).collect();
         let figures = self.figure.iter().flat_map(|one| {
             let on = |cast: &&&Cast| one.drive.is_none() || one.drive == cast.drive;
             casts
@@ -226,7 +223,8 @@ impl Publication {
                 let number = one.number.clone() + on.as_deref().unwrap_or_default();
                 let value = printed.or(one.value);
                 let of = cast.of(&one.of)?;
-                Some(Claim { of, over, number, value, ..one.on_drive(cast.drive.as_ref()) })
+                let drives = self.drives_of(cast);
+                Some(Claim { of, over, number, value, drives, ..one.on_drive(cast.drive.as_ref()) })
             })
         });
         let made = Self {
@@ -242,6 +240,12 @@ impl Publication {
 }
 
 impl Publication {
+    /// The drives that the stacks of a cast stand for.
+    fn drives_of(&self, cast: &Cast) -> BTreeMap<String, Vec<String>> {
+        let wanted = |theirs| self.drives.get(theirs).cloned().unwrap_or_default();
+        cast.stacks.iter().map(|(theirs, ours)| (ours.clone(), wanted(theirs))).collect()
+    }
+
     /// The publication with its claims about one drive repeated for other stacks of the same study.
     fn with_own_cast(mut self) -> Self {
         if let Some(own) = self.cast_as(&self.study) {
@@ -338,6 +342,7 @@ pub fn published_figures(study: &str) -> Vec<Figure> {
         worth: None,
         spoiled: None,
         others: 0.0,
+        moved: 1.0,
         partial: false,
     };
     publication.figure.iter().map(figure).collect()
@@ -413,7 +418,9 @@ mod tests {
         let sweep = publication("mixed-sweep").unwrap();
         assert!(sweep.claim.iter().all(|one| one.of.workload == "mix"));
         assert_eq!(sweep.claim.len(), 2 + 4, "{:?}", sweep.claim);
-        assert_eq!(sweep.drives["target"], [] as [&str; 0], "not both drives");
+        let of =
+            |drive: &str| sweep.claim.iter().filter(|one| one.drives["target"] == [drive]).count();
+        assert_eq!((of("intel-p4800x"), of("micron-9100-max")), (2, 4), "each asks for its own");
     }
 
     /// A claim about several drives must be compared with the value printed for the same drive.

@@ -20,7 +20,7 @@ use crate::groups::{Group, Ops, in_flight, is_sql};
 pub use crate::part::{MainPart, Part, TimeParts};
 
 /// Substrings in the names of profiles that consist of more than a drive.
-const LAYERS: [&str; 4] = ["-in-", "-over-", "cas-", "raid"];
+pub(crate) const LAYERS: [&str; 4] = ["-in-", "-over-", "cas-", "raid"];
 
 /// The parts of `ops` of a group's first repetition; `None` if they were not counted or overlap.
 #[must_use]

@@ -19,6 +19,7 @@ use crate::published::{Claim, Ours, Publication};
 use crate::range::{
     ValueRange, of_figure, of_prediction, ratio_factor, ratio_of, single_run_factor,
 };
+use crate::time_parts::LAYERS;
 
 /// A verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,26 +113,34 @@ pub struct RunFacts {
 }
 
 impl RunFacts {
+    fn stack(&self, figure: &Figure) -> Option<&RunStack> {
+        self.stacks.iter().find(|stack| stack.name == figure.stack)
+    }
+
+    fn is_count(&self, figure: &Figure) -> bool {
+        is_count(figure, self.stack(figure).is_some_and(|stack| stack.raw))
+    }
+
     /// Real over simulated values of a figure; `None` unless it was simulated and such jobs were compared.
     fn real_over_simulated(&self, figure: &Figure) -> Option<ValueRange> {
-        let mut stacks = self.stacks.iter();
-        let stack = stacks.find(|stack| stack.name == figure.stack && stack.simulated)?;
+        let stack = self.stack(figure).filter(|stack| stack.simulated)?;
         of_figure(figure, stack.raw).filter(|_| figure.source == Source::Emulated)
     }
 }
 
-/// Counts per record that depend on neither drive nor CPU, and how far they vary between a simulation and a
-/// disk on one kernel (LMDB and RocksDB: at most 1 %, docs/VALIDATION.md).
-const COUNTS: [&str; 5] = [
-    "blocks_out_per_record", "blocks_in_per_record", "db_bytes_per_record", "db_size",
-    "switches_per_record",
-];
+/// Counts of a load per record, which depend on neither drive nor CPU here: how far they vary between runs,
+/// and between a simulation and a disk on one kernel (LMDB and RocksDB: bytes and blocks written 0.5 %,
+/// blocks read and switches on a raw device 1.6 %, rare events 0.005; docs/method/ranges.md).
+const COUNTS: [&str; 4] =
+    ["blocks_in_per_record", "db_bytes_per_record", "db_size", "switches_per_record"];
+/// The same on a file system only: writes of a raw device are split differently from run to run.
+const WRITTEN: &str = "blocks_out_per_record";
 const COUNT_ERROR: f64 = 0.02;
-/// Rare events differ by more, but by at most one in a hundred records.
 const COUNT_SLACK: f64 = 0.01;
 
-pub(crate) fn is_count(figure: &Figure) -> bool {
-    COUNTS.contains(&&*figure.metric) && ["lmdb", "rocksdb"].contains(&&*figure.engine)
+pub(crate) fn is_count(figure: &Figure, raw: bool) -> bool {
+    let counted = COUNTS.contains(&&*figure.metric) || (figure.metric == WRITTEN && !raw);
+    counted && ["lmdb", "rocksdb"].contains(&&*figure.engine)
 }
 
 /// Whether a stack is one of the wanted drives.
@@ -251,7 +260,8 @@ fn stand_in(publication: &Publication, claim: &Claim, stacks: &[RunStack]) -> bo
     let mut sides = std::iter::once(&claim.of).chain(&claim.over);
     let other = |side: &Ours| {
         let stack = stacks.iter().find(|stack| stack.name == side.stack);
-        let wanted = publication.drives.get(&side.stack).map_or(&[][..], Vec::as_slice);
+        let own = claim.drives.get(&side.stack).or_else(|| publication.drives.get(&side.stack));
+        let wanted = own.map_or(&[][..], Vec::as_slice);
         !is_drive(wanted, stack)
     };
     !claim.any_drive && sides.any(other)
@@ -265,18 +275,23 @@ fn number(
 ) -> Option<Number> {
     let of = claim.of.find(figures, source)?;
     let Some(over) = &claim.over else {
-        let (spoiled, interval) = (spoiled(of), interval(of, facts));
+        let (spoiled, interval) = (spoiled(of, facts), interval(of, facts));
         return Some(Number { value: of.value, interval, source, spoiled });
     };
     let over = over.find(figures, source)?;
-    let spoiled = spoiled(of).or_else(|| spoiled(over));
+    let spoiled = spoiled(of, facts).or_else(|| spoiled(over, facts));
     let value = of.value / over.value;
     if !value.is_finite() {
         let spoiled = Some("division by 0".to_owned());
         return Some(Number { value: f64::NAN, interval: None, source, spoiled });
     }
     let simulated = [of, over].iter().all(|one| facts.real_over_simulated(one).is_some());
-    let shared = ratio_factor(of, over).filter(|_| simulated);
+    // Drives alone were compared, not what lies in front of them.
+    let alone = |figure: &Figure| {
+        let identity = facts.stack(figure).and_then(|stack| stack.identity.as_deref());
+        identity.is_some_and(|identity| !LAYERS.iter().any(|word| identity.contains(word)))
+    };
+    let shared = ratio_factor(of, over).filter(|_| simulated && alone(of) && alone(over));
     let interval = match shared {
         // Errors that both simulations share cancel.
         Some(factor) => {
@@ -288,16 +303,16 @@ fn number(
     Some(Number { value, interval, source, spoiled })
 }
 
-fn spoiled(figure: &Figure) -> Option<String> {
+fn spoiled(figure: &Figure, facts: &RunFacts) -> Option<String> {
     if figure.partial {
         return Some("a trial was stopped or failed".to_owned());
     }
-    use WarningKind::{BusyHost, CpuBound, InMemory, Unsteady};
+    use WarningKind::{BusyHost, InMemory};
     // They say nothing about counts.
-    let of_rates = |kind: &WarningKind| matches!(kind, BusyHost | CpuBound | InMemory | Unsteady);
+    let of_rates = |kind: &WarningKind| matches!(kind, BusyHost | InMemory);
     let widened =
         |kind: &WarningKind| *kind == BusyHost && figure.others <= OTHERS_MAX && is_rate(figure);
-    let spoiled = figure.spoiled.filter(|kind| !is_count(figure) || !of_rates(kind));
+    let spoiled = figure.spoiled.filter(|kind| !facts.is_count(figure) || !of_rates(kind));
     let spoiled = spoiled.filter(|kind| !widened(kind));
     if let Some(kind) = spoiled {
         return Some(format!("not reliable: {}", kind.title().to_lowercase()));
@@ -313,10 +328,11 @@ fn is_rate(figure: &Figure) -> bool {
     ["iops", "ops_rate", "tx_rate", "throughput", "load_time"].contains(&&*figure.metric)
 }
 
-/// Factor by which a rate may differ because other programs used CPUs: as much as is left without them.
+/// Factor by which a rate may differ because other programs used CPUs, as much as is left without them, and
+/// because it changed within its trial.
 fn disturbed(figure: &Figure) -> f64 {
     match is_rate(figure) {
-        true => 1.0 / (1.0 - figure.others.clamp(0.0, OTHERS_MAX)),
+        true => figure.moved.max(1.0) / (1.0 - figure.others.clamp(0.0, OTHERS_MAX)),
         false => 1.0,
     }
 }
@@ -335,7 +351,7 @@ fn undisturbed(figure: &Figure, facts: &RunFacts) -> Option<(f64, f64)> {
     let repeated = repeated.filter(|_| figure.interval == Some("repetitions"));
     match figure.source {
         Source::Measured if repeated.is_some() => repeated,
-        _ if is_count(figure) => {
+        _ if facts.is_count(figure) => {
             let slack = (figure.value * COUNT_ERROR).max(COUNT_SLACK);
             Some(((figure.value - slack).max(0.0), figure.value + slack))
         }
@@ -356,15 +372,8 @@ fn undisturbed(figure: &Figure, facts: &RunFacts) -> Option<(f64, f64)> {
 /// The factor that contains 95 % of single runs on this host; `None` for several runs.
 fn noise(figure: &Figure, facts: &RunFacts) -> Option<f64> {
     let metric = match &*figure.metric {
-        // Durations and counts of whole jobs vary as their rates do.
-        "iops"
-        | "ops_rate"
-        | "tx_rate"
-        | "throughput"
-        | "load_time"
-        | "fs_in"
-        | "fs_out"
-        | "ctx_switches_voluntary" => "rate",
+        // Durations of whole jobs vary as their rates do.
+        "iops" | "ops_rate" | "tx_rate" | "throughput" | "load_time" => "rate",
         metric => metric,
     };
     let op = figure.point.get("op").and_then(|value| value.as_str()).unwrap_or("all");

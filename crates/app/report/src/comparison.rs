@@ -154,6 +154,10 @@ fn note(choice: &Choice<'_>, here: Option<&Choice<'_>>, interval: Option<String>
     if choice.group.time_scale() > 1 {
         words.push(format!("time-scaled {}x", choice.group.time_scale()));
     }
+    let busy = |one: &Choice<'_>| one.doubts.contains(&WarningKind::BusyHost);
+    if busy(choice) || here.is_some_and(busy) {
+        words.push("busy host".into());
+    }
     words.splice(0..0, interval);
     words.join(", ")
 }

@@ -115,12 +115,17 @@ pub(crate) fn engines(run: &Run) -> Vec<Finding> {
         for (class, what) in [(OpClass::Read, "lookups"), (OpClass::Write, "updates")] {
             let both = peak(&stack.name, first, class).zip(peak(&stack.name, second, class));
             let Some(((of_first, a), (of_second, b))) = both else { continue };
+            let busy = |group: &Group<'_>| {
+                group.trials.iter().any(|trial| spoils(trial) == Some(WarningKind::BusyHost))
+            };
+            let busy = if busy(a) || busy(b) { ", busy host" } else { "" };
+            let scaled = scaled(run, &stack.name);
             found.push(Finding::Engines {
                 engines: [engine_title(a), engine_title(b)],
                 what,
                 ratio: of_first / of_second,
                 storage: storage_words(&stack.title),
-                note: format!("{}, {}{}", runs_each(run), a.first.source, scaled(run, &stack.name)),
+                note: format!("{}, {}{scaled}{busy}", runs_each(run), a.first.source),
             });
             if !devices.contains(&stack.device.as_str()) {
                 devices.push(&stack.device);

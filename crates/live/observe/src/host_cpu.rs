@@ -1,8 +1,8 @@
 //! CPU use of this host: ours and others'.
 //!
-//! Invariants: steal time counts as busy by others; interrupts and kernel threads (block layer, journal,
-//! write-back, loop devices) do not, because they also serve us. It covers the whole host, not a container,
-//! because all of it competes for the device.
+//! Invariants: steal time counts as busy by others; kernel threads (block layer, journal, write-back, loop
+//! devices) do not, because they also serve us, so what they do for others is not seen. It covers the whole
+//! host, not a container, because all of it competes for the device.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use units::Nanos;
 pub struct HostCpu {
     busy: u64,
     idle: u64,
-    /// Of interrupts and kernel threads; part of `busy`.
+    /// Of kernel threads; part of `busy`.
     kernel: u64,
     /// Online CPUs, whatever this process may use.
     cpus: u32,
@@ -53,10 +53,8 @@ impl HostCpu {
         // proc(5): user nice system idle iowait irq softirq steal; guest time is in user already.
         let idle: u64 = ticks.iter().skip(3).take(2).sum();
         let all: u64 = ticks.iter().take(8).sum();
-        let interrupts: u64 = ticks.iter().skip(5).take(2).sum();
         let cpus = text.lines().skip(1).take_while(|line| line.starts_with("cpu")).count();
-        let kernel = interrupts + kernel_threads();
-        Self { busy: all - idle, idle, kernel, cpus: cpus as u32 }
+        Self { busy: all - idle, idle, kernel: kernel_threads(), cpus: cpus as u32 }
     }
 
     /// Online CPUs of the host, at least 1.
@@ -87,6 +85,9 @@ impl HostCpu {
     }
 }
 
+/// Flag of a kernel thread (`include/linux/sched.h`).
+const PF_KTHREAD: u64 = 0x0020_0000;
+
 /// CPU time of all kernel threads, in clock ticks. A thread that has ended is no longer in it.
 fn kernel_threads() -> u64 {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -97,11 +98,12 @@ fn kernel_threads() -> u64 {
 
 /// CPU time in a line of `/proc/PID/stat`, in clock ticks; `None` unless it is a kernel thread's.
 fn of_kernel_thread(stat: &str) -> Option<u64> {
-    // The name before the parenthesis may contain anything. Fields: state ppid ... utime (12th) stime.
+    // The name before the parenthesis may contain anything. Fields: state ppid pgrp session tty tpgid flags
+    // ... utime (12th) stime.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = |field: usize| fields.get(field)?.parse::<u64>().ok();
-    (*fields.get(1)? == "2")
-        .then(|| ticks(11).zip(ticks(12)).map(|(user, kernel)| user + kernel))?
+    let is_kernels = ticks(6)? & PF_KTHREAD != 0;
+    is_kernels.then(|| Some(ticks(11)? + ticks(12)?))?
 }
 
 #[cfg(test)]
@@ -121,7 +123,7 @@ mod tests {
         assert!(HostCpu::now().idle > 0 && HostCpu::now().online() >= cpus());
         let kworker = "9 (kworker/u8:1-(x)) I 2 0 0 0 -1 69238880 0 0 0 0 3 40 0 0 20 0 1 0 26";
         assert_eq!(of_kernel_thread(kworker), Some(43));
-        assert_eq!(of_kernel_thread(&kworker.replace(" I 2 ", " S 1 ")), None);
+        assert_eq!(of_kernel_thread(&kworker.replace("69238880", "4194560")), None);
         assert_eq!(of_kernel_thread("9 (half"), None);
     }
 }

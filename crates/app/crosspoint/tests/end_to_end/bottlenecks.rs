@@ -173,7 +173,8 @@ fn far_away(socket: &str, late: Duration) -> u16 {
     port
 }
 
-/// Clients 0.6 ms from their server: a report that does not say so sends its reader to buy drives.
+/// Clients 3 ms from their server, longer than a busy machine takes for anything: a report that does not say
+/// so sends its reader to buy drives.
 #[test]
 fn a_distant_server_is_bound_by_the_network() {
     if has_server("a distant server").is_none() {
@@ -196,7 +197,7 @@ fn a_distant_server_is_bound_by_the_network() {
         let mut own = all.iter().filter(|one| one["metric"] == "tx_rate");
         own.next().and_then(|one| one["value"].as_f64()).expect("a rate")
     };
-    let ((far, said), (near, also_said)) = (of(300), of(0));
+    let ((far, said), (near, also_said)) = (of(1500), of(0));
     let found = shares_in(&far);
     assert_eq!(largest(&found), "network", "{found:?}");
     if is_quiet(&said) {
