@@ -335,7 +335,7 @@ pub fn limited_by(group: &Group<'_>, counted: DecisionMetric) -> (LimitedBy, Vec
     let limited = of_volume.or(of_host).or(of_parts.flatten()).unwrap_or(LimitedBy::Unknown);
     let main = match limited {
         LimitedBy::VolumeOperations(..) | LimitedBy::VolumeBytes(..) => Some(Part::DriveLimit),
-        LimitedBy::Processors(_) | LimitedBy::OtherProcesses(_) => Some(Part::Cpu),
+        LimitedBy::Processors(_) => Some(Part::Cpu),
         LimitedBy::StudyLimit(StudyLimit::Reads(_) | StudyLimit::ReadBytes(_), _) => {
             Some(Part::DriveReads)
         }
@@ -343,7 +343,8 @@ pub fn limited_by(group: &Group<'_>, counted: DecisionMetric) -> (LimitedBy, Vec
         LimitedBy::Part(main) | LimitedBy::OneAtATime(main) | LimitedBy::Nothing(main) => {
             Some(main.part)
         }
-        LimitedBy::Thread(_) | LimitedBy::Unknown => None,
+        // What would help is an idle host.
+        LimitedBy::OtherProcesses(_) | LimitedBy::Thread(_) | LimitedBy::Unknown => None,
     };
     let gains = parts.as_ref().zip(main).and_then(|(parts, main)| gains(group, parts, main));
     (limited, gains.unwrap_or_default())

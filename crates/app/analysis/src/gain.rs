@@ -12,6 +12,8 @@
 
 use crate::doubts::{WarningKind, doubts_of};
 use crate::groups::Group;
+use stats::Limit;
+
 use crate::time_parts::{Part, TimeParts, of_drive};
 
 /// What is changed.
@@ -73,7 +75,10 @@ pub fn gains(group: &Group<'_>, parts: &TimeParts, main: Part) -> Option<Vec<Gai
     let device = of_drive(&group.first.result).filter(|_| counts);
     let device = device.map(|all| all.iter().map(|(_, time)| *time as f64).sum::<f64>());
     let device = device.map_or(1.0, |time| time / parts.whole.get().max(1) as f64);
-    let of = |change| bounds(parts, change, load, device);
+    // On saturated CPUs the run queue is theirs.
+    let mut limits = group.trials.iter().flat_map(|trial| &trial.result.limits);
+    let full = limits.any(|limit| matches!(limit, Limit::Processors { .. }));
+    let of = |change| bounds(parts, change, load, (device, full));
     let all = changes.into_iter().map(of);
     Some(all.filter(|one| one.change == Change::FreeDrive || one.high >= GAIN_MIN).collect())
 }
@@ -90,9 +95,9 @@ const GAIN_MIN: f64 = 1.05;
 fn count(list: &str) -> Option<u32> {
     let range = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        (last.parse::<u32>().ok()? + 1).checked_sub(first.parse().ok()?)
+        last.parse::<u32>().ok()?.checked_add(1)?.checked_sub(first.parse().ok()?)
     };
-    list.split(',').map(range).sum()
+    list.split(',').map(range).try_fold(0u32, |sum, one| sum.checked_add(one?))
 }
 
 /// Clients of a closed loop, and the cores that they have.
@@ -102,8 +107,8 @@ struct Load {
     cores: f64,
 }
 
-/// `device`: the share of the drive as the block device counted it.
-fn bounds(parts: &TimeParts, change: Change, load: Load, device: f64) -> Gain {
+/// `device`: the share of the drive as the block device counted it; `full`: the CPUs were saturated.
+fn bounds(parts: &TimeParts, change: Change, load: Load, (device, full): (f64, bool)) -> Gain {
     let Load { clients, cores } = load;
     let own = (1.0 - parts.share_of_others()).max(f64::MIN_POSITIVE);
     let cpu = parts.share(Part::Cpu) + parts.share(Part::WakeUps);
@@ -121,6 +126,7 @@ fn bounds(parts: &TimeParts, change: Change, load: Load, device: f64) -> Gain {
         Change::TwiceTheCores => 0.0,
     };
     let behind: &[Part] = match change {
+        Change::FreeDrive if full => &[Part::Background, Part::Rest],
         Change::FreeDrive => &[Part::Background, Part::Rest, Part::RunQueue],
         Change::TwiceTheCores => &[],
     };
@@ -149,7 +155,8 @@ mod tests {
         let load = Load { clients, cores: f64::from(cores) };
         let parts: Vec<_> = times.iter().map(|(part, time)| (*part, Nanos(*time))).collect();
         let whole = parts.iter().fold(Nanos::ZERO, |sum, (_, time)| sum + *time);
-        let Gain { low, likely, high, .. } = bounds(&TimeParts { whole, parts }, change, load, 1.0);
+        let Gain { low, likely, high, .. } =
+            bounds(&TimeParts { whole, parts }, change, load, (1.0, false));
         let [low, likely, high] = [low, likely, high].map(|one| (one * 100.0).round() / 100.0);
         (low, likely, high)
     }
@@ -183,7 +190,7 @@ mod tests {
         let parts = vec![(Part::Cpu, Nanos(20)), (Part::DriveReads, Nanos(80))];
         let parts = TimeParts { whole: Nanos(100), parts };
         let load = Load { clients: 1, cores: 2.0 };
-        let gain = bounds(&parts, Change::FreeDrive, load, 0.6);
+        let gain = bounds(&parts, Change::FreeDrive, load, (0.6, false));
         assert!((gain.low - 2.5).abs() < 1e-9 && (gain.likely - 5.0).abs() < 1e-9, "{gain:?}");
     }
 

@@ -193,7 +193,9 @@ fn with_server(clients: Seconds, server: Seconds, total: f64) -> (Seconds, f64) 
     let part = (room / served.max(f64::MIN_POSITIVE)).min(1.0);
     let rest = room - served * part;
     let others = (total / sum(&clients, &[]).max(f64::MIN_POSITIVE) - 1.0).max(0.0);
-    let turn = rest.min(busy * others);
+    // A run folder may come from any user.
+    let turn = rest.min(busy * others).max(0.0);
+    let turn = if busy > 1e-9 { turn } else { 0.0 };
     let queued = turn * clients[QUEUE] / busy.max(f64::MIN_POSITIVE);
     let times = std::array::from_fn(|kind| match kind {
         NETWORK => rest - turn,

@@ -72,6 +72,7 @@ impl Running {
             stop: &self.asked.stop,
             abort: &self.asked.abort,
             give_up,
+            guard: || Some(Box::new(crate::guard::start().ok()?)),
         }
     }
 

@@ -54,6 +54,7 @@ pub(crate) fn run(
         own_cost,
         ledger: &ledger,
         journal: run.options.journal,
+        guard: run.options.guard,
         disk: &disk,
         lasting: matches!(stack.device, DeviceName::Paths(_)),
     };

@@ -3,6 +3,7 @@
 //! Invariant: the target is opened once per trial, behind the safety guard if it is a device. Files were
 //! filled before.
 
+use std::any::Any;
 use std::fs::File;
 use std::path::Path;
 
@@ -50,6 +51,8 @@ pub(crate) struct BlockPlace<'a> {
     pub ledger: &'a Path,
     /// The undo journal, for tracing.
     pub journal: &'a Journal,
+    /// Guards the trace, as in the options of a run.
+    pub guard: fn() -> Option<Box<dyn Any>>,
     /// The drives' counters since the trial began.
     pub disk: &'a (dyn Fn() -> Option<DiskCounters> + Sync),
     /// Whether the target outlives the program, so that an existing ledger applies to it.
@@ -125,6 +128,7 @@ pub(crate) fn run(
     result.disk = (place.disk)();
     if matches!(&trial.job, Job::Block(job) if job.trace) && !control.stopping() {
         let job = (&trial.job, extent);
+        let _guard = (place.guard)();
         notes.push(traced::trace((&target, &spec), job, place.journal, &mut result));
     }
     if let Some(ledger) = &ledger {

@@ -1,5 +1,6 @@
 //! Options of a run set by its caller.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -35,4 +36,7 @@ pub struct Options<'a> {
     /// Called if a trial neither ends nor can be stopped, as on a device that does not answer; ends the
     /// program.
     pub give_up: fn(&Journal, &str),
+    /// Starts what undoes the journal's entries if this process is killed, until the value is dropped: kernel
+    /// tracing slows down the whole host.
+    pub guard: fn() -> Option<Box<dyn Any>>,
 }

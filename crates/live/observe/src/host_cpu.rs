@@ -1,7 +1,7 @@
 //! CPU use of this host: ours and others'.
 //!
 //! Invariants: steal time counts as busy by others; kernel threads (block layer, journal, write-back, loop
-//! devices) do not, because they also serve us, so what they do for others is not seen. It covers the whole
+//! devices) do not, because they also serve us, as far as they take no more than we do. It covers the whole
 //! host, not a container, because all of it competes for the device.
 
 use std::fs;
@@ -81,7 +81,8 @@ impl HostCpu {
         let share = busy / all;
         let ours = own.as_secs_f64() / wall.as_secs_f64() / cpus;
         let kernel = self.kernel.saturating_sub(earlier.kernel) as f64 / all;
-        Some((share, (share - ours - kernel).max(0.0)))
+        // What it does for us is seldom more than we do; the rest serves others.
+        Some((share, (share - ours - kernel.min(ours)).max(0.0)))
     }
 }
 
@@ -117,8 +118,15 @@ mod tests {
         let (busy, others) = after.busy_since(&before, Nanos::ZERO, Nanos::from_secs(1)).unwrap();
         assert_eq!((busy, others), (0.75, 0.75));
         let after = HostCpu { kernel: 25, ..after };
-        let (busy, others) = after.busy_since(&before, Nanos::ZERO, Nanos::from_secs(1)).unwrap();
-        assert_eq!((busy, others), (0.75, 0.5), "the kernel works for us");
+        // A quarter of four CPUs for a second.
+        let own = |ms: u64| {
+            let (_, others) =
+                after.busy_since(&before, Nanos(ms * 1_000_000), Nanos::from_secs(1))?;
+            Some((others * 1000.0).round() / 1000.0)
+        };
+        assert_eq!(own(1000), Some(0.25), "the kernel works for us");
+        assert_eq!(own(200), Some(0.65), "more than it does for us");
+        assert_eq!(own(0), Some(0.75), "we did nothing");
         assert_eq!(before.busy_since(&before, Nanos::ZERO, Nanos::from_secs(1)), None);
         assert!(HostCpu::now().idle > 0 && HostCpu::now().online() >= cpus());
         let kworker = "9 (kworker/u8:1-(x)) I 2 0 0 0 -1 69238880 0 0 0 0 3 40 0 0 20 0 1 0 26";

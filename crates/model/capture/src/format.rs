@@ -116,9 +116,12 @@ impl Header {
     /// The header of a file, whose author may be any user: `None` if its numbers are impossible; names
     /// become short and free of control characters.
     fn checked(mut self) -> Option<Self> {
-        let cost = self.overhead.map_or(0.0, |cost| cost.lost.abs().max(cost.error.abs()));
-        let sound = |share: f64| (0.0..=1e6).contains(&share);
-        if !(1..=CPUS_MAX).contains(&self.cpus) || !sound(cost) || !sound(self.other_load) {
+        // A loss may be measured as a small gain; the error of few switches can be large.
+        let cost = self.overhead.is_none_or(|cost| {
+            (-100.0..=1.0).contains(&cost.lost) && (0.0..=100.0).contains(&cost.error)
+        });
+        let load = (0.0..=1.0).contains(&self.other_load);
+        if !(1..=CPUS_MAX).contains(&self.cpus) || !cost || !load {
             return None;
         }
         let names = self.process.iter_mut().map(|one| &mut one.name);
@@ -228,6 +231,10 @@ impl Recording {
         let header = header.checked().ok_or(FormatError::Damaged("impossible facts"))?;
         let Some(count) = take(&mut rest, 4).map(number) else { return Err(short) };
         let mut streams = Vec::new();
+        // One for each CPU of each instance, and one more.
+        if count > u64::from(2 * CPUS_MAX + 1) {
+            return Err(FormatError::Damaged("too many streams"));
+        }
         for _ in 0..count {
             let length = take(&mut rest, 8).map(|raw| number(raw) as usize);
             let Some(stream) = length.and_then(|length| take(&mut rest, length)) else {

@@ -100,7 +100,9 @@ impl Predictor {
     /// Whether the recording can be replayed: few events were lost, and waits have known causes.
     #[must_use]
     pub fn is_faithful(&self) -> bool {
+        let runs = self.same.iter().all(|one| one.time > 0.0);
         !self.is_idle()
+            && runs
             && self.identity_error().abs() <= IDENTITY_MAX
             && self.unattributed <= UNATTRIBUTED_MAX
     }

@@ -58,6 +58,8 @@ struct Thread {
     call_cpu: u64,
     /// Requests that it submitted in this call or page fault.
     pending: Vec<usize>,
+    /// What the last of them does.
+    submitted: Operation,
     /// When a request of it last completed.
     completion: u64,
     /// The wake-up after which it has not run yet.
@@ -111,7 +113,12 @@ impl Thread {
             (Call::Lock, _) if outside => Waiting::Timer,
             (Call::Lock, _) => Waiting::Lock,
             (Call::Sleep, _) => Waiting::Timer,
-            (Call::None, _) if !self.pending.is_empty() => Waiting::Read,
+            // A page fault, or a thread of the kernel.
+            (Call::None, _) if !self.pending.is_empty() => match self.submitted {
+                Operation::Read => Waiting::Read,
+                Operation::Flush => Waiting::Flush,
+                _ => Waiting::Write,
+            },
             (Call::None, _) if blocked => Waiting::Kernel,
             (Call::None, _) => Waiting::Other,
         }
@@ -163,6 +170,7 @@ impl Timeline {
                 last: (Call::None, FileKind::Data),
                 call_cpu: 0,
                 pending: Vec::new(),
+                submitted: Operation::Read,
                 completion: 0,
                 woken: None,
             };
@@ -384,6 +392,7 @@ impl Builder<'_> {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.line.events += 1;
             thread.pending.push(index);
+            thread.submitted = io.operation;
             thread.line.points.push((at, Point::Submits(index)));
         }
     }

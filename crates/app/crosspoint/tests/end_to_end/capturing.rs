@@ -152,6 +152,31 @@ fn a_killed_capture_leaves_no_trace_instance() {
     assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
 }
 
+/// Nor must a killed run whose block trial is traced: every program of the host would stay slow.
+#[test]
+fn a_killed_traced_trial_leaves_no_trace_instance() {
+    if !is_root() {
+        return skip("killed traced trial", "root");
+    }
+    let scratch = DiskScratch(Scratch::new());
+    let study = "schema = 2\nname = \"traced\"\n[[stack]]\nname = \"disk\"\ndevice = \"file\"\n\
+                 size = \"16MiB\"\n[[experiment]]\nname = \"e\"\nwarm_up = \"0s\"\nduration = \"200ms\"\n\
+                 interval = \"100ms\"\nrepeat = 20\n[experiment.job]\nengine = \"block\"\ntrace = true\n";
+    std::fs::write(scratch.path().join("traced.toml"), study).expect("written");
+    let mut command = scratch.crosspoint();
+    command.args(["run", "traced.toml", "--out", "run"]);
+    let mut run = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+    let journal = scratch.state().join("undo");
+    let noted = || std::fs::read_dir(&journal).is_ok_and(|mut entries| entries.next().is_some());
+    wait_until("the journal exists", noted);
+    let mark = scratch.mark();
+    wait_until("tracing begins", || !instances(&mark).is_empty());
+    run.kill().expect("killed");
+    run.wait().expect("reaped");
+    wait_until("the guard cleans up", || instances(&mark).is_empty());
+    expect(&scratch.run("clean"), 0);
+}
+
 #[test]
 fn what_cannot_be_recorded_is_refused() {
     let scratch = Scratch::new();

@@ -144,6 +144,7 @@ impl Scenario {
             run: &folder,
             stop: &self.stop,
             abort: &self.abort,
+            guard: || None,
             give_up: |_, reason| panic!("given up: {reason}"),
         };
         // The executor is moved into the run; the log is not.
