@@ -25,9 +25,12 @@ pub(crate) fn advice_views(decisions: &[Decision<'_>]) -> Vec<String> {
 
 fn sentence(one: &Advice<'_>) -> String {
     let group = &one.choice.group;
+    let subject = subject(group, one.counted);
+    // The options that vary are among the words of the job.
+    let subject = subject.split(" (").next().unwrap_or_default();
     format!(
         "{} on {} ({}): {} (n = {}, {}).",
-        subject(group, one.counted),
+        subject,
         storage_words(group.stack_title()),
         point_words(group),
         remedy_words(&one.remedy),
