@@ -131,7 +131,8 @@ fn every_claim_fails_with_its_failing_number_and_holds_inside() {
         assert!(!claim.because.is_empty() && claim.text.ends_with('.'), "{}", claim.text);
         let printed = claim.value.unwrap_or(inside(claim));
         assert!((low..=high).contains(&printed), "what was printed must hold: {}", claim.text);
-        let about = if named || claim.any_drive { About::Theirs } else { About::Yours };
+        let about = if named { About::Theirs } else { About::Yours };
+        let about = if claim.is_ours() { About::Ours } else { about };
         assert_eq!(of(claim.fails).about, about, "{}", claim.text);
         assert_eq!(of(claim.fails).verdict, Verdict::DoesNotHold, "{}", claim.text);
         let exact = low == high;
@@ -152,7 +153,7 @@ fn every_claim_is_undecided_without_repetitions_and_with_a_wide_interval() {
             facts(publication, claim, true).stacks.iter().all(|stack| stack.identity.is_some());
         let counts =
             run_of(claim, (Source::Measured, 1.0), None).iter().all(|one| is_count(one, false));
-        if !counts && (named || claim.any_drive) {
+        if !counts && named {
             assert_eq!(of(None).verdict, Verdict::Inconclusive, "{}", claim.text);
             assert_eq!(of(Some(3.0)).verdict, Verdict::Inconclusive, "{}", claim.text);
         }
@@ -166,7 +167,7 @@ fn stand_ins_are_judged_as_what_they_are() {
     each(|publication, claim| {
         let of = judged((publication, claim), (Source::Measured, claim.fails), Some(TIGHT), false);
         assert_eq!(of.verdict, Verdict::DoesNotHold, "{}", claim.text);
-        let about = if claim.any_drive { About::Theirs } else { About::Yours };
+        let about = if claim.is_ours() { About::Ours } else { About::Yours };
         assert_eq!(of.about, about, "{}", claim.text);
         let once = judged((publication, claim), (Source::Measured, claim.fails), None, false);
         if !run_of(claim, (Source::Measured, 1.0), None).iter().all(|one| is_count(one, false)) {

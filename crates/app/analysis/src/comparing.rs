@@ -126,10 +126,13 @@ pub fn tally(places: &[PlaceView]) -> String {
             }
         };
         let parts: Vec<String> = Verdict::ALL.iter().filter_map(part).collect();
-        let noun = if claims().count() == 1 { "claim" } else { "claims" };
-        (!parts.is_empty()).then(|| {
-            format!("{} published {noun} {}: {}.", claims().count(), about.word(), parts.join(", "))
-        })
+        let (count, verdicts) = (claims().count(), parts.join(", "));
+        let plural = if count == 1 { "" } else { "s" };
+        let what = match about {
+            About::Ours => format!("explanation{plural} of ours"),
+            about => format!("published claim{plural} {}", about.word()),
+        };
+        (!parts.is_empty()).then(|| format!("{count} {what}: {verdicts}."))
     };
     About::ALL.iter().filter_map(about).collect::<Vec<_>>().join(" ")
 }
@@ -245,8 +248,7 @@ fn claim(
 
 /// What stands in place of a printed value.
 fn without_a_number(claim: &Claim) -> &'static str {
-    // Claims of ours about what the publication left open.
-    if claim.because.starts_with("OURS") { "not published" } else { "in words" }
+    if claim.is_ours() { "not published" } else { "in words" }
 }
 
 /// A value with its unit; bytes in decimal units, as drive sizes are printed.

@@ -148,9 +148,6 @@ pub(crate) struct Claim {
     /// Other bounds by drive, where the text gives them.
     #[serde(default)]
     pub on: BTreeMap<String, OnDrive>,
-    /// Independent of the drive: any stack can test it.
-    #[serde(default)]
-    pub any_drive: bool,
     /// The published drives by stack, for a claim that was cast to other stacks.
     #[serde(skip)]
     pub drives: BTreeMap<String, Vec<String>>,
@@ -172,6 +169,11 @@ impl Claim {
         let own = drive.and_then(|drive| self.on.get(drive)).cloned();
         let Some(OnDrive { from, because }) = own else { return self.clone() };
         Self { from: Some(from), because, ..self.clone() }
+    }
+
+    /// Whether it is our explanation of what the publication left open.
+    pub fn is_ours(&self) -> bool {
+        self.because.starts_with("OURS")
     }
 
     /// Lowest and highest number for which it holds.
