@@ -320,7 +320,7 @@ pub(crate) fn bottleneck_words(one: &Choice<'_>) -> String {
     limited_words(one) + &gains
 }
 
-/// `; an infinitely fast drive: 1.2 to 1.7 x this rate (at most 3.5 x)`.
+/// `; an infinitely fast drive: about 1.3 x this rate (1.2 to 3.5 x)`.
 fn gain_words(gain: &Gain) -> String {
     let change = match gain.change {
         Change::FreeDrive => "an infinitely fast drive",
@@ -329,17 +329,19 @@ fn gain_words(gain: &Gain) -> String {
     format!("; {change}: {}", gain_range(gain))
 }
 
-/// `1.2 to 1.7 x this rate (at most 3.5 x)`.
-pub(crate) fn gain_range(Gain { low, likely, high, .. }: &Gain) -> String {
+/// `about 1.3 x this rate (1.2 to 3.5 x)`.
+pub(crate) fn gain_range(Gain { change, low, likely, high }: &Gain) -> String {
     let number = |value: f64| match value {
         _ if value >= GAIN_TOLD => format!("over {GAIN_TOLD:.0}"),
         10.0.. => format!("{value:.0}"),
         _ => format!("{value:.1}"),
     };
     let (low, likely, high) = (number(*low), number(*likely), number(*high));
-    let range = if low == likely { likely.clone() } else { format!("{low} to {likely}") };
-    let most = if high == likely { String::new() } else { format!(" (at most {high} \u{d7})") };
-    format!("{range} \u{d7} this rate{most}")
+    match change {
+        _ if low == high => format!("{high} \u{d7} this rate"),
+        Change::FreeDrive => format!("about {likely} \u{d7} this rate ({low} to {high} \u{d7})"),
+        Change::TwiceTheCores => format!("{low} to {high} \u{d7} this rate"),
+    }
 }
 
 /// How far a value can be relied on.
