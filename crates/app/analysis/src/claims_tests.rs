@@ -243,7 +243,8 @@ fn simulations_are_judged_by_the_errors_of_their_class() {
             judge(publication, claim, &run_of(claim, (Source::Emulated, value), None), &facts)
         };
         let figures = run_of(claim, (Source::Emulated, 1.0), None);
-        let known = figures.iter().all(|one| crate::range::of_figure(one, false).is_some());
+        let known =
+            figures.iter().all(|one| crate::simulated_class::of_figure(one, false).is_some());
         // `run_of` keeps the order of the ends of a sweep.
         let sweep = claim.of.take == Take::Max;
         if !known || sweep || figures.iter().any(|one| is_count(one, false)) {

@@ -7,8 +7,7 @@
 //! attributed, and waiting for CPUs (a drive that completes requests in bursts wakes many threads at once)
 //! may be due to the drive or not. CPU time per operation falls with the waits. The most that a free drive
 //! can give is without all of these. A measured wait for the drive contains the kernel's I/O path; the least
-//! gain removes only what the block device counted. A simulation (`what_if`) is exact where it
-//! can run.
+//! gain removes only what the block device counted. A simulation (`what_if`) is exact where it can run.
 
 use crate::doubts::{WarningKind, doubts_of};
 use crate::groups::Group;
@@ -32,7 +31,7 @@ pub struct Gain {
     pub change: Change,
     /// Lower bound, at least 1.
     pub low: f64,
-    /// The estimate for a free drive: a quarter of what the upper bound assumes besides the drive's own time.
+    /// The estimate for a free drive: without its time and a quarter of what else the upper bound removes.
     pub likely: f64,
     /// Upper bound.
     pub high: f64,
@@ -66,9 +65,8 @@ pub fn gains(group: &Group<'_>, parts: &TimeParts, main: Part) -> Option<Vec<Gai
         cores => f64::from(cores),
     };
     let clients = group.first.point.get("clients").and_then(|text| text.parse().ok());
-    let load = Load { clients: clients.unwrap_or(1), cores };
-    // Requests of all threads: at most the drive's part of an operation. A limit of the study holds them up
-    // before the device counts.
+    // Requests of all threads, so it may exceed the drive's part of an operation. A limit of the study delays
+    // them before the device counts.
     let mut limits = group.run.study.stack.iter().filter(|one| one.limit.is_some());
     let limited = limits.any(|one| one.name == group.first.stack);
     let counts = !limited && !group.first.result.is_simulated();
@@ -78,7 +76,8 @@ pub fn gains(group: &Group<'_>, parts: &TimeParts, main: Part) -> Option<Vec<Gai
     // On saturated CPUs the run queue is theirs.
     let mut limits = group.trials.iter().flat_map(|trial| &trial.result.limits);
     let full = limits.any(|limit| matches!(limit, Limit::Processors { .. }));
-    let of = |change| bounds(parts, change, load, (device, full));
+    let load = Load { clients: clients.unwrap_or(1), cores, device, full };
+    let of = |change| bounds(parts, change, load);
     let all = changes.into_iter().map(of);
     Some(all.filter(|one| one.change == Change::FreeDrive || one.high >= GAIN_MIN).collect())
 }
@@ -103,16 +102,21 @@ fn count(list: &str) -> Option<u32> {
     list.split(',').map(range).try_fold(0u32, |sum, one| sum.checked_add(one?))
 }
 
-/// Clients of a closed loop, and the cores that they have.
+/// Load of a trial.
 #[derive(Debug, Clone, Copy)]
 struct Load {
+    /// Clients of the closed loop.
     clients: u64,
+    /// Cores that they have.
     cores: f64,
+    /// Share of the drive in an operation's time as the block device counted it.
+    device: f64,
+    /// The CPUs were saturated.
+    full: bool,
 }
 
-/// `device`: the share of the drive as the block device counted it; `full`: the CPUs were saturated.
-fn bounds(parts: &TimeParts, change: Change, load: Load, (device, full): (f64, bool)) -> Gain {
-    let Load { clients, cores } = load;
+fn bounds(parts: &TimeParts, change: Change, load: Load) -> Gain {
+    let Load { clients, cores, device, full } = load;
     let own = (1.0 - parts.share_of_others()).max(f64::MIN_POSITIVE);
     let cpu = parts.share(Part::Cpu) + parts.share(Part::WakeUps);
     let (removed, cores) = match change {
@@ -140,9 +144,9 @@ fn bounds(parts: &TimeParts, change: Change, load: Load, (device, full): (f64, b
         (1.0 / left.max(0.001)).min(1.0 / busy(saved).max(f64::MIN_POSITIVE)).max(1.0)
     };
     let least = bound(left, 0.0);
-    let beside = (saved + behind) / own;
-    let likely = bound(left - LIKELY * beside, LIKELY * saved);
-    let high = bound(left - beside, saved).max(least);
+    let avoidable = (saved + behind) / own;
+    let likely = bound(left - LIKELY * avoidable, LIKELY * saved);
+    let high = bound(left - avoidable, saved).max(least);
     let others = (clients as f64 * own - 1.0).max(0.0) * cpu / own / cores;
     let low = match change {
         Change::FreeDrive => 1.0 / ((own - removed.min(device)) / own + others),
@@ -158,11 +162,10 @@ mod tests {
     use units::Nanos;
 
     fn of(times: &[(Part, u64)], change: Change, (clients, cores): (u64, u32)) -> (f64, f64, f64) {
-        let load = Load { clients, cores: f64::from(cores) };
+        let load = Load { clients, cores: f64::from(cores), device: 1.0, full: false };
         let parts: Vec<_> = times.iter().map(|(part, time)| (*part, Nanos(*time))).collect();
         let whole = parts.iter().fold(Nanos::ZERO, |sum, (_, time)| sum + *time);
-        let Gain { low, likely, high, .. } =
-            bounds(&TimeParts { whole, parts }, change, load, (1.0, false));
+        let Gain { low, likely, high, .. } = bounds(&TimeParts { whole, parts }, change, load);
         let [low, likely, high] = [low, likely, high].map(|one| (one * 100.0).round() / 100.0);
         (low, likely, high)
     }
@@ -195,9 +198,22 @@ mod tests {
     fn the_least_gain_removes_only_what_the_device_counted() {
         let parts = vec![(Part::Cpu, Nanos(20)), (Part::DriveReads, Nanos(80))];
         let parts = TimeParts { whole: Nanos(100), parts };
-        let load = Load { clients: 1, cores: 2.0 };
-        let gain = bounds(&parts, Change::FreeDrive, load, (0.6, false));
+        let load = Load { clients: 1, cores: 2.0, device: 0.6, full: false };
+        let gain = bounds(&parts, Change::FreeDrive, load);
         assert!((gain.low - 2.5).abs() < 1e-9 && (gain.likely - 6.06).abs() < 0.01, "{gain:?}");
+    }
+
+    /// Other programs fill the run queue of saturated CPUs: no drive removes that.
+    #[test]
+    fn the_run_queue_of_saturated_processors_is_not_the_drives() {
+        let parts = vec![(Part::Cpu, Nanos(5)), (Part::DriveReads, Nanos(25))];
+        let parts: Vec<_> = parts.into_iter().chain([(Part::RunQueue, Nanos(70))]).collect();
+        let parts = TimeParts { whole: Nanos(100), parts };
+        let gain = |full| {
+            let load = Load { clients: 1, cores: 2.0, device: 1.0, full };
+            bounds(&parts, Change::FreeDrive, load).high
+        };
+        assert!(gain(false) > 50.0 && gain(true) < 1.5, "{} {}", gain(false), gain(true));
     }
 
     #[test]

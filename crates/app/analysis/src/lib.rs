@@ -33,6 +33,7 @@ mod repetitions;
 pub mod sameness;
 pub mod scaling;
 mod shape;
+mod simulated_class;
 pub mod sql;
 pub mod table;
 #[cfg(test)]

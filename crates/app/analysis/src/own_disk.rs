@@ -12,7 +12,7 @@ use crate::decision::counted_of;
 use crate::doubts::spoils;
 use crate::groups::{Group, groups};
 use crate::metric::DecisionMetric;
-use crate::range::class_name;
+use crate::simulated_class::class_name;
 
 /// One job on the disk and on its model.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,10 +1,9 @@
 //! The range in which a value is expected, and that of a ratio of two values.
 //!
 //! A measurement has the range of its repetitions; a single one has the variation of this host if it was
-//! measured. A simulation has the errors of its class in our comparisons (docs/round-trip.csv: one real disk;
-//! docs/virtual-time.csv: the same drive model in real time), a predicted read those of published figures
-//! (docs/validation.csv). Invariant: the error of a drive's profile is not part of the range of a simulation:
-//! profiles differ too much for one number.
+//! measured. A simulation has the errors of its class in our comparisons (`simulated_class`), a prediction
+//! those of published figures (docs/validation.csv). Invariant: the factors of predictions contain nine in
+//! ten of these figures, and are no wider.
 
 use std::collections::BTreeMap;
 
@@ -16,196 +15,9 @@ use crate::figure::Figure;
 use crate::groups::Group;
 use crate::metric::DecisionMetric;
 use crate::reliability::Reliability;
-use crate::time_parts::LAYERS;
+pub use crate::simulated_class::ValueRange;
+use crate::simulated_class::{SIMULATED_RATIO, class_of_group, parameter_of, shares_errors};
 
-/// A range.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ValueRange {
-    /// Lower end.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-}
-
-/// Jobs of an engine whose simulations were compared with real ones together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SimulatedClass {
-    Transactions,
-    Lookups,
-    /// Lookups next to writers that do not follow a schedule.
-    LookupsNextToWrites,
-    DurableUpdates,
-    Updates,
-    /// Updates next to readers under a memory limit.
-    LimitedUpdates,
-    RawUpdates,
-    LoadTime,
-    /// Loads of one record per transaction under a memory limit.
-    SingleLoads,
-    /// The same on a raw device.
-    RawLoads,
-}
-
-impl SimulatedClass {
-    /// The class of a job by its parameters, on a raw device or a file system; `None` for workloads that
-    /// were not compared.
-    fn of(
-        counted: DecisionMetric,
-        raw: bool,
-        parameter: impl Fn(&str) -> Option<String>,
-    ) -> Option<Self> {
-        use DecisionMetric::{DurableUpdates, Lookups, Transactions, Updates};
-        let has = |name: &str, value: &str| parameter(name).is_some_and(|own| own == value);
-        let workload = parameter("workload");
-        let limited = is_limited(&parameter);
-        let by_map = has("write_map", "true");
-        // The default, which older runs do not have among their parameters.
-        let workload = workload.as_deref().unwrap_or("read_while_writing");
-        let paced = parameter("write_rate").is_some();
-        let beside = workload == "read_while_writing" && !paced;
-        let plain = !has("durability", "device");
-        match counted {
-            Lookups if beside && plain => Some(Self::LookupsNextToWrites),
-            Updates if beside && limited && raw => Some(Self::RawUpdates),
-            Updates if beside && limited => Some(Self::LimitedUpdates),
-            _ if raw || (by_map && counted != Lookups) => None,
-            Transactions if ["read_write", "write_only", "point_select"].contains(&workload) => {
-                Some(Self::Transactions)
-            }
-            Lookups if workload == "read_random" || (workload == "read_while_writing" && paced) => {
-                Some(Self::Lookups)
-            }
-            DurableUpdates if workload == "overwrite" && !limited => Some(Self::DurableUpdates),
-            Updates if !limited && (workload == "overwrite" || beside) => Some(Self::Updates),
-            _ => None,
-        }
-    }
-
-    /// The class of a load.
-    fn of_load(raw: bool, parameter: impl Fn(&str) -> Option<String>) -> Option<Self> {
-        let has = |name: &str, value: &str| parameter(name).is_some_and(|own| own == value);
-        let limited = is_limited(&parameter);
-        let workload = parameter("workload");
-        let workload = workload.as_deref().unwrap_or("read_while_writing");
-        let compared = ["read_random", "overwrite", "read_while_writing"].contains(&workload);
-        match (has("load_batch", "1"), limited, raw) {
-            _ if !compared || has("durability", "device") => None,
-            (true, true, false) => Some(Self::SingleLoads),
-            (true, true, true) => Some(Self::RawLoads),
-            (false, false, false) if !has("write_map", "true") => Some(Self::LoadTime),
-            _ => None,
-        }
-    }
-
-    /// Name in a run's header, after the engine's.
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Transactions => "transactions",
-            Self::Lookups => "lookups",
-            Self::LookupsNextToWrites => "lookups next to writes",
-            Self::DurableUpdates => "durable updates",
-            Self::Updates => "updates",
-            Self::LimitedUpdates => "updates next to readers under a memory limit",
-            Self::RawUpdates => "updates on a raw device",
-            Self::LoadTime => "loads",
-            Self::SingleLoads => "loads one by one",
-            Self::RawLoads => "loads one by one on a raw device",
-        }
-    }
-
-    /// Ends of real over simulated values of its jobs, which contain at least nine in ten of its comparisons;
-    /// chosen on these.
-    const fn real_over_simulated(self, engine: &str) -> Option<ValueRange> {
-        let (low, high) = match (engine.as_bytes(), self) {
-            (b"lmdb" | b"sqlite", Self::Lookups) => (0.68, 1.09),
-            (b"rocksdb", Self::Lookups) => (0.66, 1.00),
-            (b"lmdb", Self::LookupsNextToWrites) => (0.66, 1.16),
-            (b"rocksdb", Self::LookupsNextToWrites) => (0.52, 1.53),
-            // SQLite's were 2.1 and 16 times as fast on the real disk.
-            (b"lmdb" | b"rocksdb", Self::DurableUpdates) => (0.92, 1.52),
-            (b"lmdb", Self::Updates) => (0.73, 2.18),
-            (b"rocksdb", Self::Updates) => (0.91, 1.20),
-            (b"sqlite", Self::Updates) => (0.67, 1.41),
-            (b"lmdb", Self::LoadTime) => (0.46, 0.74),
-            (b"rocksdb", Self::LoadTime) => (0.66, 0.98),
-            (b"sqlite", Self::LoadTime) => (0.84, 0.96),
-            (b"lmdb", Self::LimitedUpdates) => (0.60, 1.29),
-            (b"rocksdb", Self::LimitedUpdates) => (0.33, 2.80),
-            (b"lmdb", Self::RawUpdates) => (0.43, 0.98),
-            (b"lmdb", Self::SingleLoads) => (0.93, 2.38),
-            (b"rocksdb", Self::SingleLoads) => (0.99, 1.11),
-            (b"lmdb", Self::RawLoads) => (0.78, 2.16),
-            (b"mysql", Self::Transactions) => (0.61, 1.25),
-            _ => return None,
-        };
-        Some(ValueRange { low, high })
-    }
-
-    /// Whether ratios of two drives were compared, too.
-    const fn has_ratios(self) -> bool {
-        matches!(self, Self::Transactions | Self::Lookups | Self::DurableUpdates)
-    }
-}
-
-fn is_limited(parameter: impl Fn(&str) -> Option<String>) -> bool {
-    parameter("memory").is_some_and(|memory| memory != "unlimited")
-}
-
-/// Parameter of a figure as text.
-fn parameter_of(figure: &Figure, name: &str) -> Option<String> {
-    let found = figure.point.get(name).or_else(|| figure.defaults.get(name));
-    found.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-}
-
-fn class_of_figure(figure: &Figure, raw: bool) -> Option<SimulatedClass> {
-    let word = |name: &str| parameter_of(figure, name);
-    let (op, durability) = (word("op"), word("durability"));
-    let counted = match (&*figure.metric, op.as_deref()) {
-        ("load_time", _) => return SimulatedClass::of_load(raw, word),
-        ("tx_rate", _) => DecisionMetric::Transactions,
-        ("ops_rate", Some("read")) => DecisionMetric::Lookups,
-        ("ops_rate" | "throughput", Some("write")) if durability.as_deref() == Some("device") => {
-            DecisionMetric::DurableUpdates
-        }
-        ("ops_rate" | "throughput", Some("write")) => DecisionMetric::Updates,
-        _ => return None,
-    };
-    SimulatedClass::of(counted, raw, word)
-}
-
-fn class_of_group(group: &Group<'_>, counted: DecisionMetric) -> Option<SimulatedClass> {
-    let (point, defaults) = (&group.first.point, &group.first.defaults);
-    let mut stacks = group.run.study.stack.iter();
-    let stack = stacks.find(|one| one.name == group.first.stack);
-    let raw = stack.is_some_and(|one| one.file_system == study::FileSystem::Raw);
-    SimulatedClass::of(counted, raw, |name| point.get(name).or_else(|| defaults.get(name)).cloned())
-}
-
-/// Engine and class of a job, as in a run's header; `None` for jobs that are in no class.
-pub(crate) fn class_name(group: &Group<'_>, counted: DecisionMetric) -> Option<String> {
-    let class = class_of_group(group, counted)?;
-    Some(format!("{} {}", group.first.engine, class.word()))
-}
-
-/// Real over simulated values of a figure, on a raw device or a file system; `None` for figures that were not
-/// compared.
-pub(crate) fn of_figure(figure: &Figure, raw: bool) -> Option<ValueRange> {
-    class_of_figure(figure, raw)?.real_over_simulated(&figure.engine)
-}
-
-/// Factor that contains the ratio of two simulated figures; `None` unless they are of one job on two
-/// drives, in a class whose ratios were compared.
-pub(crate) fn ratio_factor(of: &Figure, over: &Figure) -> Option<f64> {
-    let class = class_of_figure(of, false)?;
-    let job = |one: &Figure| (one.engine.clone(), one.workload.clone(), one.metric.clone());
-    let alike = job(of) == job(over) && of.point == over.point && of.stack != over.stack;
-    class.real_over_simulated(&of.engine).filter(|_| alike && class.has_ratios())?;
-    Some(SIMULATED_RATIO)
-}
-
-/// Ratio of two simulated rates of one job on two drives, over the real ratio: nine in ten of 42 pairs lie
-/// within this factor and its inverse.
-const SIMULATED_RATIO: f64 = 1.17;
 /// Standard deviation of a run, as a share of its value, above which a header is not believed.
 const NOISE_MAX: f64 = 10.0;
 /// 97.5th percentile of Student's t with nine degrees of freedom: `doctor --noise` measures ten pairs.
@@ -359,17 +171,6 @@ pub(crate) struct RatioSide<'a> {
     pub standing: &'a Reliability,
 }
 
-/// Whether the errors of a simulated job were found to cancel in the ratio of two drives.
-fn shares_errors(group: &Group<'_>, counted: DecisionMetric) -> bool {
-    let class = class_of_group(group, counted).filter(|class| class.has_ratios());
-    let known = class.and_then(|class| class.real_over_simulated(&group.first.engine)).is_some();
-    let mut stacks = group.run.header.stacks.iter();
-    let stack = stacks.find(|one| one.name == group.first.stack);
-    // Drives alone were compared, not what lies in front of them.
-    let layered = |device: &str| LAYERS.iter().any(|word| device.contains(word));
-    known && stack.is_some_and(|stack| !layered(&stack.device))
-}
-
 /// The range of `of` over `base`, inverted for times, so that more is better. A measurement without a range
 /// counts as exact; `None` if any other side has none, or neither has one.
 pub(crate) fn ratio_range(
@@ -406,95 +207,7 @@ pub(crate) fn ratio_range(
 mod tests {
     use super::*;
 
-    const VIRTUAL_TIME: &str = include_str!("../../../../docs/virtual-time.csv");
-    const ROUND_TRIP: &str = include_str!("../../../../docs/round-trip.csv");
     const VALIDATION: &str = include_str!("../../../../docs/validation.csv");
-
-    /// Real over simulated values with their classes, from both tables.
-    fn comparisons() -> Vec<(String, SimulatedClass, f64)> {
-        let class = |engine: &str, words: &str| match engine {
-            "mysql" => SimulatedClass::Transactions,
-            _ if words.contains("overwrite") || words.contains("op=write") => {
-                SimulatedClass::DurableUpdates
-            }
-            _ => SimulatedClass::Lookups,
-        };
-        let virtual_time = VIRTUAL_TIME.lines().skip(1).filter_map(|line| {
-            let cells: Vec<&str> = line.split(',').collect();
-            let engine = if cells[0] == "mariadb" { "mysql" } else { cells[0] };
-            let error: f64 = cells[7].parse().ok()?;
-            Some((engine.to_owned(), class(engine, cells[1]), 1.0 / (1.0 + error)))
-        });
-        let round_trip = ROUND_TRIP.lines().skip(1).filter_map(|line| {
-            let cells: Vec<&str> = line.split(',').collect();
-            let [experiment, engine, job, metric, .., error] = cells[..] else { return None };
-            let words: BTreeMap<&str, &str> =
-                job.split(' ').filter_map(|word| word.split_once('=')).collect();
-            let word = |name: &str| words.get(name).map(|value| (*value).to_owned());
-            let raw = experiment == "raw";
-            let durable = words.get("durability") == Some(&"device");
-            let counted = match (metric, words["op"]) {
-                ("tx_rate", _) => DecisionMetric::Transactions,
-                ("ops_rate", "read") => DecisionMetric::Lookups,
-                // The study sets the rate of the others.
-                ("ops_rate", "write") if words.contains_key("write_rate") => return None,
-                ("ops_rate", "write") if durable => DecisionMetric::DurableUpdates,
-                ("ops_rate", "write") => DecisionMetric::Updates,
-                ("load_time", _) => {
-                    let class = SimulatedClass::of_load(raw, word).expect(line);
-                    let error: f64 = error.parse().ok()?;
-                    return Some((engine.to_owned(), class, 1.0 / (1.0 + error)));
-                }
-                _ => return None,
-            };
-            let class = SimulatedClass::of(counted, raw, word).expect(line);
-            let error: f64 = error.parse().ok()?;
-            Some((engine.to_owned(), class, 1.0 / (1.0 + error)))
-        });
-        virtual_time.chain(round_trip).collect()
-    }
-
-    /// A range that does not contain what was measured is worse than none.
-    #[test]
-    fn the_ranges_of_simulations_contain_nine_of_ten_comparisons_of_each_class() {
-        let mut classes: Vec<(ValueRange, Vec<f64>)> = Vec::new();
-        for (engine, class, real) in comparisons() {
-            let Some(range) = class.real_over_simulated(&engine) else { continue };
-            match classes.iter_mut().find(|(own, _)| *own == range) {
-                Some((_, all)) => all.push(real),
-                None => classes.push((range, vec![real])),
-            }
-        }
-        assert_eq!(classes.len(), 18);
-        for (range, all) in classes {
-            let inside = all.iter().filter(|real| (range.low..=range.high).contains(real)).count();
-            assert!(all.len() >= 10 && inside * 10 >= all.len() * 9, "{range:?}: {all:?}");
-            // Wider than needed says less than is known.
-            let within =
-                || all.iter().copied().filter(|real| (range.low..=range.high).contains(real));
-            let (least, most) = (within().fold(f64::MAX, f64::min), within().fold(0.0, f64::max));
-            assert!(range.low > least * 0.97 && range.high < most * 1.03, "{range:?}: {all:?}");
-        }
-    }
-
-    #[test]
-    fn the_range_of_a_simulated_ratio_contains_nine_of_ten_pairs_of_drives() {
-        let rows: Vec<Vec<&str>> =
-            VIRTUAL_TIME.lines().skip(1).map(|line| line.split(',').collect()).collect();
-        let (mut pairs, mut inside) = (0, 0);
-        for (at, a) in rows.iter().enumerate() {
-            for b in &rows[at + 1..] {
-                if (a[0], a[1], a[4]) != (b[0], b[1], b[4]) {
-                    continue;
-                }
-                let error = |row: &[&str]| 1.0 + row[7].parse::<f64>().expect("an error");
-                let ratio = error(a) / error(b);
-                pairs += 1;
-                inside += u32::from((1.0 / SIMULATED_RATIO..=SIMULATED_RATIO).contains(&ratio));
-            }
-        }
-        assert!(pairs > 30 && f64::from(inside) >= 0.9 * f64::from(pairs), "{inside} of {pairs}");
-    }
 
     /// Figures of validation.csv that no constant was chosen with: drive, job with metric, and how far off
     /// the prediction is, as a factor of at least 1.
@@ -623,90 +336,6 @@ mod tests {
         }
         assert_eq!(of("latency_p50", &[("op", "all"), ("read_share", "50%")]), None);
         assert_eq!(of("latency_p99", &[("op", "all"), ("read_share", "50%")]), None);
-    }
-
-    /// A class that covers jobs which were never compared, or another class's range, would decide by nothing.
-    #[test]
-    fn each_job_has_the_class_in_which_it_was_compared() {
-        use DecisionMetric::{DurableUpdates, Lookups, Updates};
-        let of = |counted, workload: &str, paced: bool| {
-            SimulatedClass::of(counted, false, |name| match name {
-                "workload" => Some(workload.to_owned()).filter(|word| !word.is_empty()),
-                "write_rate" => paced.then(|| "100/s".to_owned()),
-                _ => None,
-            })
-        };
-        assert_eq!(of(Lookups, "read_random", false), Some(SimulatedClass::Lookups));
-        assert_eq!(of(Lookups, "read_while_writing", true), Some(SimulatedClass::Lookups));
-        for default in ["read_while_writing", ""] {
-            let class = Some(SimulatedClass::LookupsNextToWrites);
-            assert_eq!(of(Lookups, default, false), class);
-            assert_eq!(of(Updates, default, false), Some(SimulatedClass::Updates));
-        }
-        assert_eq!(of(DurableUpdates, "overwrite", false), Some(SimulatedClass::DurableUpdates));
-        let none = [
-            (Lookups, "ycsb_a", false),
-            (Updates, "bulk_load", false),
-            (Updates, "ycsb_a", false),
-            (Updates, "read_while_writing", true),
-            (DurableUpdates, "read_while_writing", true),
-        ];
-        for (counted, workload, paced) in none {
-            assert_eq!(of(counted, workload, paced), None, "{workload}");
-        }
-        let beside = |counted, raw, map: &str| {
-            SimulatedClass::of(counted, raw, |name| match name {
-                "memory" => Some("25%".to_owned()),
-                "write_map" => Some(map.to_owned()),
-                _ => None,
-            })
-        };
-        for map in ["false", "true"] {
-            assert_eq!(beside(Updates, false, map), Some(SimulatedClass::LimitedUpdates));
-            assert_eq!(beside(Updates, true, map), Some(SimulatedClass::RawUpdates));
-            assert_eq!(beside(DurableUpdates, true, map), None, "never compared");
-        }
-        let load = |raw, batch: &str, memory: &str, map: &str| {
-            SimulatedClass::of_load(raw, |name| match name {
-                "load_batch" => Some(batch.to_owned()),
-                "memory" => Some(memory.to_owned()),
-                "write_map" => Some(map.to_owned()),
-                _ => None,
-            })
-        };
-        use SimulatedClass::{LoadTime, RawLoads, SingleLoads};
-        assert_eq!(load(false, "1000", "unlimited", "false"), Some(LoadTime));
-        assert_eq!(load(false, "1", "25%", "false"), Some(SingleLoads));
-        assert_eq!(load(false, "1", "25%", "true"), Some(SingleLoads));
-        assert_eq!(load(true, "1", "25%", "false"), Some(RawLoads));
-        assert_eq!(load(true, "1", "25%", "true"), Some(RawLoads));
-        for (batch, memory) in [("1", "unlimited"), ("1000", "25%")] {
-            assert_eq!(load(false, batch, memory, "false"), None, "{batch} {memory}");
-        }
-        assert_eq!(load(true, "1000", "unlimited", "false"), None);
-        assert_eq!(load(false, "1000", "unlimited", "true"), None);
-    }
-
-    #[test]
-    fn jobs_that_were_never_compared_have_no_class() {
-        use DecisionMetric::{DurableUpdates, Lookups, Updates};
-        let never = |counted, words: &[(&str, &str)]| {
-            let word = |name: &str| {
-                let found = words.iter().find(|(own, _)| *own == name);
-                found.map(|(_, value)| (*value).to_owned())
-            };
-            assert_eq!(SimulatedClass::of(counted, false, word), None, "{words:?}");
-        };
-        let limit = ("memory", "25%");
-        never(Lookups, &[("workload", "ycsb_c")]);
-        never(DurableUpdates, &[("workload", "overwrite"), limit]);
-        never(Updates, &[("workload", "overwrite"), limit]);
-        never(Lookups, &[("durability", "device")]);
-        never(DecisionMetric::Transactions, &[("workload", "read_only")]);
-        for words in [("workload", "bulk_load"), ("durability", "device")] {
-            let word = |name: &str| (name == words.0).then(|| words.1.to_owned());
-            assert_eq!(SimulatedClass::of_load(false, word), None, "{words:?}");
-        }
     }
 
     /// A single run without a range looks exact.

@@ -20,7 +20,12 @@ use crate::groups::{Group, Ops, in_flight, is_sql};
 pub use crate::part::{MainPart, Part, TimeParts};
 
 /// Substrings in the names of profiles that consist of more than a drive.
-pub(crate) const LAYERS: [&str; 4] = ["-in-", "-over-", "cas-", "raid"];
+const LAYERS: [&str; 4] = ["-in-", "-over-", "cas-", "raid"];
+
+/// Whether a profile of this name is more than a drive.
+pub(crate) fn is_layered(profile: &str) -> bool {
+    LAYERS.iter().any(|word| profile.contains(word))
+}
 
 /// The parts of `ops` of a group's first repetition; `None` if they were not counted or overlap.
 #[must_use]
@@ -133,7 +138,7 @@ fn predicted(group: &Group<'_>, (whole, ops): (Nanos, Ops)) -> Option<TimeParts>
         // Older runs.
         let known = clients(group) == 1 && !group.is_open_loop() && path > 0;
         let drive = whole.get().checked_sub(path).filter(|_| known)?;
-        let layered = LAYERS.iter().any(|word| stack.device.contains(word));
+        let layered = is_layered(&stack.device);
         let part = if layered { Part::DriveAndLayers } else { Part::Drive };
         return TimeParts::of(whole, vec![(Part::HostPath, path), (part, drive)]);
     };
@@ -194,8 +199,7 @@ fn with_server(clients: Seconds, server: Seconds, total: f64) -> (Seconds, f64) 
     let rest = room - served * part;
     let others = (total / sum(&clients, &[]).max(f64::MIN_POSITIVE) - 1.0).max(0.0);
     // A run folder may come from any user.
-    let turn = rest.min(busy * others).max(0.0);
-    let turn = if busy > 1e-9 { turn } else { 0.0 };
+    let turn = if busy > 1e-9 { rest.min(busy * others) } else { 0.0 };
     let queued = turn * clients[QUEUE] / busy.max(f64::MIN_POSITIVE);
     let times = std::array::from_fn(|kind| match kind {
         NETWORK => rest - turn,

@@ -16,10 +16,9 @@ use study::Source;
 use crate::doubts::WarningKind;
 use crate::figure::Figure;
 use crate::published::{Claim, Ours, Publication};
-use crate::range::{
-    ValueRange, of_figure, of_prediction, ratio_factor, ratio_of, single_run_factor,
-};
-use crate::time_parts::LAYERS;
+use crate::range::{of_prediction, ratio_of, single_run_factor};
+use crate::simulated_class::{ValueRange, of_figure, ratio_factor};
+use crate::time_parts::is_layered;
 
 /// A verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +104,7 @@ pub struct RunStack {
     pub raw: bool,
 }
 
-/// What verdicts need to know of a run besides its figures.
+/// Facts about a run that verdicts need in addition to its figures.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RunFacts {
     /// Its stacks.
@@ -295,10 +294,10 @@ fn number(
         return Some(Number { value: f64::NAN, interval: None, source, spoiled });
     }
     let simulated = [of, over].iter().all(|one| facts.real_over_simulated(one).is_some());
-    // Drives alone were compared, not what lies in front of them.
+    // Drives alone were compared, not what is in front of them.
     let alone = |figure: &Figure| {
         let identity = facts.stack(figure).and_then(|stack| stack.identity.as_deref());
-        identity.is_some_and(|identity| !LAYERS.iter().any(|word| identity.contains(word)))
+        identity.is_some_and(|identity| !is_layered(identity))
     };
     let shared = ratio_factor(of, over).filter(|_| simulated && alone(of) && alone(over));
     let interval = match shared {

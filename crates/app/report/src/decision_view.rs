@@ -497,4 +497,26 @@ mod tests {
         let decision = single_reads(&left).expect("reads alone");
         assert_eq!(failed_beside(&run, &decision), [title]);
     }
+
+    /// A reader who trusts a single run on a busy host as much as ten on an idle one buys the wrong drive.
+    #[test]
+    fn confidence_falls_with_repetitions_interference_and_errors() {
+        let place = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/runs/v1");
+        let run = Run::read(std::path::Path::new(place), engines::list()).unwrap();
+        let mut decision = single_reads(&run).expect("reads alone");
+        let mut of = |standing: Reliability, values: &[f64], doubts: &[WarningKind]| {
+            let choice = &mut decision.choices[0];
+            choice.standing = standing;
+            choice.value = stats::estimate::over_values(values).expect("values");
+            choice.doubts = doubts.to_vec();
+            Confidence::of(choice)
+        };
+        let measured = || Reliability::Measured;
+        assert_eq!(of(measured(), &[1.0, 1.1, 1.2], &[]), Confidence::Solid);
+        assert_eq!(of(measured(), &[1.0, 1.1], &[]), Confidence::SingleRun, "two have no interval");
+        assert_eq!(of(measured(), &[1.0; 3], &[WarningKind::BusyHost]), Confidence::Bound);
+        assert_eq!(of(measured(), &[1.0; 3], &[WarningKind::Errors]), Confidence::Unusable);
+        assert_eq!(of(Reliability::Simulated, &[1.0; 3], &[]), Confidence::Modelled);
+        assert_eq!(of(Reliability::NoRequests, &[1.0; 3], &[]), Confidence::Unusable);
+    }
 }
