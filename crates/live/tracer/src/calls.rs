@@ -95,8 +95,3 @@ const OLDER: &[Recorded] = &[];
 pub fn all() -> impl Iterator<Item = &'static Recorded> {
     COMMON.iter().chain(OLDER)
 }
-
-/// The filter expression of `raw_syscalls` events.
-pub fn filter() -> String {
-    all().map(|one| format!("id=={}", one.number)).collect::<Vec<_>>().join("||")
-}

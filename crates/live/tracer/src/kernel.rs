@@ -167,6 +167,7 @@ struct ThreadLayouts {
     next: Field,
     woken: Field,
     number: Field,
+    ended: Field,
     arguments: Field,
 }
 
@@ -208,10 +209,7 @@ impl Kernel {
         };
         let (of_threads, of_drives) =
             layouts().map_err(StackError::io("read formats in", threads.path()))?;
-        let filter = calls::filter();
-        for event in &THREAD_EVENTS[2..] {
-            put(&threads.path().join("events").join(event).join("filter"), &filter)?;
-        }
+        // All calls are traced: a filter with 40 numbers costs as much as the event.
         put(&threads.path().join("options/event-fork"), "1")?;
         let known = calls::all().map(|one| (one.number, one)).collect();
         let (whole, page) = (HashMap::new(), vec![0; PAGE_MAX]);
@@ -308,6 +306,7 @@ fn thread_layouts(instance: &Path) -> io::Result<ThreadLayouts> {
         next: switch.field("next_pid")?,
         woken: waking.field("pid")?,
         number: enter.field("id")?,
+        ended: exit.field("id")?,
         arguments: enter.field("args")?,
     })
 }
@@ -363,7 +362,9 @@ impl ThreadLayouts {
                 let what = EventKind::Enters { call: one.call, file };
                 stream.push(&Event { at, thread: own, what });
             }
-            Some(3) => stream.push(&Event { at, thread: own, what: EventKind::Returns }),
+            Some(3) if calls.contains_key(&(self.ended.of(payload) as i64)) => {
+                stream.push(&Event { at, thread: own, what: EventKind::Returns });
+            }
             _ => {}
         }
     }

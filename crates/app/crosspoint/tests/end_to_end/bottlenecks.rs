@@ -228,7 +228,7 @@ fn lookups_on_a_throttled_disk_are_bound_by_reads() {
         let found = all.iter().find(|one| one["metric"].as_str() == Some(metric));
         found.and_then(|one| one["value"].as_f64())
     };
-    let (throttled, said) = run_of(&format!("{disk}\nlimit = {{ reads = \"400/s\" }}"), job);
+    let (throttled, said) = run_of(&format!("{disk}\nlimit = {{ reads = \"100/s\" }}"), job);
     let found = shares_in(&throttled);
     assert_eq!(largest(&found), "drive_reads", "{found:?}");
     // Tests that run at the same time take CPUs from it.
