@@ -36,8 +36,9 @@ pub enum Remedy {
     Background(f64),
     /// Let memtable flushes and compactions keep up: writes are held up for this share of the time.
     FewerStalls(f64),
-    /// A drive that acknowledges flushes at once: this share takes flushes.
-    FasterFlushes(f64),
+    /// A drive that acknowledges flushes at once: flushes take this share, and the most that it may multiply
+    /// the rate by.
+    FasterFlushes(f64, f64),
     /// A faster drive, and the gain from one without latency.
     FasterDrive(f64, Gain),
     /// No drive: with one without latency the rate would rise by at most this gain.
@@ -57,9 +58,9 @@ impl Remedy {
             | Self::Background(share)
             | Self::Network(share)
             | Self::FewerStalls(share)
-            | Self::FasterFlushes(share)
             | Self::FewerCommits(share) => without(*share),
             Self::FasterDrive(_, gain) | Self::MoreCores(_, gain) => gain.likely,
+            Self::FasterFlushes(_, most) => *most,
             // Saves a purchase.
             Self::NoDrive(..) => 2.0,
         }
@@ -146,7 +147,8 @@ fn remedies((choice, counted): (&Choice<'_>, DecisionMetric), parts: &TimeParts)
     match gain(Change::FreeDrive) {
         Some(gain) if gain.high <= GAIN_MIN => found.push(Remedy::NoDrive(drive, gain)),
         Some(gain) if gain.low >= GAIN_MIN && flushes >= drive / 2.0 => {
-            found.push(Remedy::FasterFlushes(own(flushes)));
+            // Never more than a drive that also reads and writes at once.
+            found.push(Remedy::FasterFlushes(flushes, without(own(flushes)).min(gain.high)));
             found.push(Remedy::FasterDrive(drive, gain));
         }
         Some(gain) if gain.low >= GAIN_MIN => found.push(Remedy::FasterDrive(drive, gain)),
@@ -197,8 +199,13 @@ mod tests {
         };
         let flushes = [(Part::Cpu, 40), (Part::DriveWrites, 20), (Part::DriveFlushes, 40)];
         let found = of(&flushes, &[free(2.0, 2.5)], &[]);
-        assert_eq!(found, [Remedy::FasterFlushes(0.4), Remedy::FasterDrive(0.6, free(2.0, 2.5))]);
-        assert!((without(0.4) - 1.0 / 0.6).abs() < 1e-9, "flushes alone are less than the drive");
+        let Remedy::FasterFlushes(share, most) = found[0] else { panic!("{found:?}") };
+        assert!(share == 0.4 && (most - 1.0 / 0.6).abs() < 1e-9, "flushes alone are less");
+        assert_eq!(found[1..], [Remedy::FasterDrive(0.6, free(2.0, 2.5))]);
+        let Remedy::FasterFlushes(_, most) = of(&flushes, &[free(1.2, 1.3)], &[])[0] else {
+            panic!()
+        };
+        assert!((most - 1.3).abs() < 1e-9, "no more than an infinitely fast drive");
         let reads = [(Part::Cpu, 20), (Part::DriveReads, 80)];
         let found = of(&reads, &[free(4.0, 5.0)], &[]);
         assert_eq!(found, [Remedy::FasterDrive(0.8, free(4.0, 5.0))]);
@@ -220,7 +227,7 @@ mod tests {
         let found = of(&lock, &[free(1.5, 2.0)], &[]);
         assert_eq!(found[0], Remedy::FewerCommits(0.6));
         // Half of what remains without the waits for others.
-        assert_eq!(found[1], Remedy::FasterFlushes(0.5));
+        assert_eq!(found[1], Remedy::FasterFlushes(0.2, 2.0));
         // On a busy host nothing else is known.
         let busy = [Limit::Others { others: 0.5 }];
         assert_eq!(of(&reads, &[free(4.0, 5.0)], &busy), [Remedy::IdleHost(0.5)]);

@@ -314,6 +314,8 @@ const HALF: f64 = 0.5;
 const USED_UP: f64 = 0.9;
 /// Minimum share of waiting for a volume's limit.
 const TOLD: f64 = 0.2;
+/// The same if it is used up.
+const LITTLE: f64 = 0.05;
 
 /// What limited a group, and what would help.
 #[must_use]
@@ -336,17 +338,16 @@ pub fn limited_by(group: &Group<'_>, counted: DecisionMetric) -> (LimitedBy, Vec
     let main = match limited {
         LimitedBy::VolumeOperations(..) | LimitedBy::VolumeBytes(..) => Some(Part::DriveLimit),
         LimitedBy::Processors(_) => Some(Part::Cpu),
-        LimitedBy::StudyLimit(StudyLimit::Reads(_) | StudyLimit::ReadBytes(_), _) => {
-            Some(Part::DriveReads)
-        }
-        LimitedBy::StudyLimit(..) => Some(Part::DriveWrites),
         LimitedBy::Part(main) | LimitedBy::OneAtATime(main) | LimitedBy::Nothing(main) => {
             Some(main.part)
         }
-        // What would help is an idle host.
-        LimitedBy::OtherProcesses(_) | LimitedBy::Thread(_) | LimitedBy::Unknown => None,
+        // What would help is another study, or an idle host.
+        LimitedBy::StudyLimit(..)
+        | LimitedBy::OtherProcesses(_)
+        | LimitedBy::Thread(_)
+        | LimitedBy::Unknown => None,
     };
-    let gains = parts.as_ref().zip(main).and_then(|(parts, main)| gains(group, parts, main));
+    let gains = parts.as_ref().zip(main).and_then(|one| gains(group, one, counted.ops()));
     (limited, gains.unwrap_or_default())
 }
 
@@ -387,14 +388,15 @@ fn study_limit(group: &Group<'_>) -> Option<LimitedBy> {
     (used >= USED_UP).then_some(LimitedBy::StudyLimit(limit, used.min(1.0)))
 }
 
-/// Which limit of a cloud volume requests wait for, if they wait for it longer than for anything else.
+/// Which limit of a cloud volume requests wait for, if they wait for it longer than for anything else, or
+/// use it up.
 fn volume_limit(group: &Group<'_>, parts: &TimeParts) -> Option<LimitedBy> {
     let waits = parts.share(Part::DriveLimit);
     // Background threads wait for the same limit.
     let others = parts.share_of_others() + parts.share(Part::Background);
     let main = parts.main_part_without(Part::Background)?;
     let limited = main.part == Part::DriveLimit && waits >= TOLD * (1.0 - others);
-    let mut stacks = group.run.header.stacks.iter().filter(|_| limited);
+    let mut stacks = group.run.header.stacks.iter();
     let limits = stacks.find(|one| one.name == group.first.stack)?.rate_limits?;
     let result = &group.first.result;
     let (requests, bytes) = match &result.disk {
@@ -404,8 +406,13 @@ fn volume_limit(group: &Group<'_>, parts: &TimeParts) -> Option<LimitedBy> {
             counts.fold((0, 0), |sum, one| (sum.0 + one.ops, sum.1 + one.bytes))
         }
     };
-    let share = |count: u64, limit: u64| count as f64 / limit.max(1) as f64;
-    Some(match share(requests, limits.operations) >= share(bytes, limits.bytes) {
+    let seconds = result.recording.intervals.last()?.end.as_secs_f64();
+    let used = |count: u64, limit: u64| count as f64 / limit.max(1) as f64 / seconds.max(1e-9);
+    let (operations, throughput) = (used(requests, limits.operations), used(bytes, limits.bytes));
+    if !limited && (operations.max(throughput) < USED_UP || waits < LITTLE) {
+        return None;
+    }
+    Some(match operations >= throughput {
         true => LimitedBy::VolumeOperations(limits.operations, waits),
         false => LimitedBy::VolumeBytes(limits.bytes, waits),
     })
@@ -542,7 +549,8 @@ mod tests {
         let LimitedBy::OneAtATime(main) = found else { panic!("{found:?}") };
         assert!(main.part == Part::DriveFlushes && (main.share - 0.8).abs() < 1e-9);
         let found = parts(&[(Part::Cpu, 60), (Part::Locks, 30), (Part::DriveQueue, 10)]);
-        assert_eq!(found, LimitedBy::Part(MainPart { part: Part::Cpu, own: 0.6, share: 0.6 }));
+        let LimitedBy::Part(main) = found else { panic!("{found:?}") };
+        assert!(main.part == Part::Cpu && (main.share - 0.6).abs() < 1e-9);
     }
 
     /// "No counter shows it" next to a stage that takes a third of the time would mislead.

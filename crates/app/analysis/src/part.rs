@@ -142,9 +142,10 @@ impl Part {
         matches!(self, Self::Cpu | Self::RunQueue)
     }
 
-    /// What it is among the parts of the drive or of the CPUs, which compete together.
+    /// What it is among the parts of the drive, of the CPUs or of the kernel's path, which compete together.
+    /// Wake-ups are of that path only in block jobs: see [`MainPart::within`].
     #[must_use]
-    pub const fn within(self) -> Option<(&'static str, &'static str)> {
+    const fn within(self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::DriveReads => Some(("drive", "reads")),
             Self::DriveWrites => Some(("drive", "writes")),
@@ -153,9 +154,9 @@ impl Part {
             Self::DriveLimit => Some(("drive", "throttling")),
             Self::Cpu => Some(("CPU", "on CPU")),
             Self::RunQueue => Some(("CPU", "run queue")),
-            Self::Submission => Some(("kernel I/O path", "submission")),
-            Self::BlockLayer => Some(("kernel I/O path", "block layer")),
-            Self::Completion => Some(("kernel I/O path", "wake-up and completion")),
+            Self::Submission => Some((KERNEL_PATH, "submission")),
+            Self::BlockLayer => Some((KERNEL_PATH, "block layer")),
+            Self::Completion => Some((KERNEL_PATH, "completion")),
             _ => None,
         }
     }
@@ -181,6 +182,7 @@ impl Part {
     }
 }
 
+const KERNEL_PATH: &str = "kernel I/O path";
 /// Share from which a counted part is named although more is not known.
 const TOLD: f64 = 0.2;
 /// The part that an operation spends most of its time in.
@@ -192,6 +194,19 @@ pub struct MainPart {
     pub own: f64,
     /// The share of the parts that compete together with it.
     pub share: f64,
+    /// It is on the kernel's path of a block request.
+    pub on_path: bool,
+}
+
+impl MainPart {
+    /// What it is among the parts that compete together with it.
+    #[must_use]
+    pub const fn within(self) -> Option<(&'static str, &'static str)> {
+        match self.part {
+            Part::WakeUps if self.on_path => Some((KERNEL_PATH, "wake-up")),
+            part => part.within(),
+        }
+    }
 }
 
 /// An operation's time in parts.
@@ -249,13 +264,12 @@ impl TimeParts {
         let largest = |of: &&dyn Fn(Part) -> bool| {
             let members = || all().filter(|part| of(*part));
             let share = members().map(|part| self.share(part)).sum();
-            let named = members().filter(|part| *part != Part::WakeUps);
-            let part = named.max_by(|a, b| self.share(*a).total_cmp(&self.share(*b)))?;
-            Some(MainPart { part, own: self.share(part), share })
+            let part = members().max_by(|a, b| self.share(*a).total_cmp(&self.share(*b)))?;
+            Some(MainPart { part, own: self.share(part), share, on_path: on_path(part) })
         };
         let alone = |part: Part| {
             let share = self.share(part);
-            MainPart { part, own: share, share }
+            MainPart { part, own: share, share, on_path: false }
         };
         let grouped = |part: &Part| groups.iter().any(|of| of(*part));
         let single = all().filter(|part| !grouped(part) && !waits.contains(part) && wanted(*part));
@@ -292,8 +306,8 @@ mod tests {
         ];
         let parts = parts.map(|(part, time)| (part, Nanos(time))).to_vec();
         let main = TimeParts { whole: Nanos(100), parts }.main_part().unwrap();
-        assert!(main.part.is_host_path() && (main.share - 0.56).abs() < 1e-9, "{main:?}");
-        assert!((main.own - 0.11).abs() < 1e-9, "{main:?}");
+        assert_eq!(main.within(), Some((KERNEL_PATH, "wake-up")), "{main:?}");
+        assert!((main.share - 0.56).abs() < 1e-9 && (main.own - 0.41).abs() < 1e-9, "{main:?}");
     }
 
     /// Parts that sum to more than the whole would draw a bar that is longer than its number.

@@ -60,13 +60,20 @@ pub fn time_parts(group: &Group<'_>, ops: Ops) -> Option<TimeParts> {
     TimeParts::of(whole, counted)
 }
 
-/// The time of all operations of a simulated workload that mixes them, which is known for them together.
+/// The time of all operations of a workload that mixes them, which is known for them together.
 #[must_use]
 pub fn mixed_parts(group: &Group<'_>) -> Option<TimeParts> {
-    let mean = |ops: &Ops| group.mean_latency(*ops).map(|mean| mean.value);
-    let all: Vec<f64> = group.classes().iter().filter_map(mean).collect();
-    // Only the shares matter.
-    spent(group, Nanos((all.iter().sum::<f64>() / all.len().max(1) as f64) as u64), None)
+    let mean = |ops: &Ops| {
+        let Ops::Only(class) = *ops else { return None };
+        let count = |trial: &&archive::TrialRecord| {
+            trial.result.recording.total(Some(class)).counts.ops as f64
+        };
+        let count: f64 = group.trials.iter().map(count).sum();
+        Some((group.mean_latency(*ops)?.value * count, count))
+    };
+    let all = group.classes();
+    let sum = all.iter().filter_map(mean).fold((0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1));
+    spent(group, Nanos((sum.0 / f64::max(sum.1, 1.0)) as u64), None)
 }
 
 /// Times in which an operation waits for a drive, ns, by kind of request, each with the seconds of all waits:

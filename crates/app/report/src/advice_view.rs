@@ -1,5 +1,6 @@
 //! Advice in words: one sentence with its number, its bounds and its source.
 
+use analysis::Group;
 use analysis::advice::{Advice, Remedy, advice, without};
 use analysis::decision::{Decision, LimitedBy, decisions};
 use analysis::gain::Gain;
@@ -7,7 +8,7 @@ use archive::Run;
 use units::Bytes;
 
 use crate::comparison::subject;
-use crate::decision_view::gain_range;
+use crate::decision_view::{gain_range, is_by_calls};
 use crate::what_if::without_variants;
 use crate::words::{point_words, storage_words};
 
@@ -33,13 +34,17 @@ fn sentence(one: &Advice<'_>) -> String {
         subject,
         storage_words(group.stack_title()),
         point_words(group),
-        remedy_words(&one.remedy),
+        remedy_words(&one.remedy, group),
         group.trials.len(),
         group.first.source
     )
 }
 
-fn remedy_words(remedy: &Remedy) -> String {
+fn remedy_words(remedy: &Remedy, group: &Group<'_>) -> String {
+    let drive = match is_by_calls(group) {
+        true => "the drive and the kernel's I/O path take",
+        false => "the drive takes",
+    };
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
     let range = |gain: &Gain| gain_range(gain);
     let most = |share: f64| format!("{:.1}x", without(share));
@@ -79,21 +84,19 @@ fn remedy_words(remedy: &Remedy) -> String {
              another {} of their time",
             percent(*share)
         ),
-        Remedy::FasterFlushes(share) => format!(
-            "a drive that acknowledges flushes at once (power-loss protection) gives up to {}: flushes take \
-             {} of an operation",
-            most(*share),
+        Remedy::FasterFlushes(share, most) => format!(
+            "a drive that acknowledges flushes at once (power-loss protection) gives up to {most:.1}x: \
+             flushes take {} of an operation",
             percent(*share)
         ),
         Remedy::FasterDrive(share, gain) => format!(
-            "a faster drive helps: the drive takes {} of an operation, and an infinitely fast one \
-             gives {}",
+            "a faster drive helps: {drive} {} of an operation, and an infinitely fast drive gives {}",
             percent(*share),
             range(gain)
         ),
         Remedy::NoDrive(share, gain) => format!(
-            "a faster drive does not help: the drive takes {} of an operation, and an infinitely fast \
-             one gives at most {:.2}x",
+            "a faster drive does not help: {drive} {} of an operation, and an infinitely fast drive gives \
+             at most {:.2}x",
             percent(*share),
             gain.high
         ),

@@ -26,7 +26,7 @@ use crate::svg::{Scale, escape};
 use crate::words::{engine_title, experiment_title, point_words, runs_words};
 
 /// Number of decisions shown as tables; `figures` prints all.
-const BODIES_MAX: usize = 6;
+const BODIES_MAX: usize = 10;
 
 /// Number of storages in one table; `figures` prints all.
 const ROWS_MAX: usize = 24;
@@ -280,7 +280,7 @@ pub(crate) fn limited_words(one: &Choice<'_>) -> String {
 fn main_words(main: MainPart, group: &Group<'_>, of: &str) -> String {
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
     let share = percent(main.share);
-    match main.part.within() {
+    match main.within() {
         Some((whole, part)) => {
             let whole = if whole == "drive" { drive_words(group) } else { whole };
             let own = match percent(main.own) == share {
@@ -294,7 +294,7 @@ fn main_words(main: MainPart, group: &Group<'_>, of: &str) -> String {
 }
 
 /// Whether the drive's parts are times of storage calls, with the kernel's part.
-fn is_by_calls(group: &Group<'_>) -> bool {
+pub(crate) fn is_by_calls(group: &Group<'_>) -> bool {
     group.first.source == Source::Measured && group.first.result.client_times().is_some()
 }
 
@@ -356,11 +356,11 @@ enum Confidence {
 
 impl Confidence {
     fn of(one: &Choice<'_>) -> Self {
-        use WarningKind::{BusyHost, Errors, Failed, LoadNotKept, NotDelivered, OtherWrites};
+        use WarningKind::{BusyHost, Errors, LoadNotKept, OtherWrites};
         let has = |kinds: &[WarningKind]| one.doubts.iter().any(|kind| kinds.contains(kind));
         match one.standing {
             Reliability::Unreliable(_) | Reliability::NoRequests => Self::Unusable,
-            _ if has(&[Errors, Failed, LoadNotKept, NotDelivered, OtherWrites]) => Self::Unusable,
+            _ if has(&[Errors, LoadNotKept, OtherWrites]) => Self::Unusable,
             // Without other programs it would be at least as fast.
             _ if one.value.at_least || has(&[BusyHost]) => Self::Bound,
             Reliability::Measured if one.value.between_repetitions().is_some() => Self::Solid,

@@ -70,10 +70,9 @@ pub(crate) fn trace(
     let (own, traced) = (mean(result), mean(&job));
     let requests: u64 = timeline.paths.iter().map(|path| path.count).sum();
     format!(
-        "traced for {} after the trial: {requests} requests; tracing made operations {:.0} % {}",
+        "traced for {} after the trial: {requests} requests; operations took {:+.0} % of the trial's time",
         Nanos(TRACED.as_nanos() as u64),
-        (traced / own.max(1.0) - 1.0).abs() * 100.0,
-        if traced < own { "faster" } else { "slower" }
+        (traced / own.max(1.0) - 1.0) * 100.0,
     )
 }
 
