@@ -90,7 +90,7 @@ fn job(load: &DriveLoad) -> Option<String> {
     };
     Some(format!(
         "duration = \"20s\"\n\n[experiment.job]\nengine = \"block\"\n\
-         read_share = \"{:.0}%\"\nqueue_depth = {:.0}\nalignment = \"4KiB\"\nsize_mix = [{}]\n{sync}",
+         read_share = \"{:.4}%\"\nqueue_depth = {:.0}\nalignment = \"4KiB\"\nsize_mix = [{}]\n{sync}",
         reads.count as f64 / transfers as f64 * 100.0,
         load.depth.ceil().clamp(1.0, 4096.0),
         mix.collect::<Vec<_>>().join(", ")

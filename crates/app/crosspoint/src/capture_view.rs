@@ -173,7 +173,7 @@ fn per_second(count: u64, header: &Header) -> f64 {
     }
 }
 
-/// The first limit of the foreground.
+/// The largest parts of the foreground's time.
 fn limit(header: &Header, time: &ClassTime) -> String {
     let busy = |part: &Part| {
         !matches!(part, Part::Wait(capture::Waiting::Message | capture::Waiting::Timer))

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the recording is on disk before anything about it is printed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use capture::{Breakdown, Header, Predictor, Recording, Timeline};
@@ -141,6 +141,11 @@ fn record(arguments: &CaptureArguments) -> Result<ExitCode, Failure> {
         say!("error: --for {}: at least {LENGTH_MIN}\n  help: --for 60s", arguments.time);
         return Ok(exit::USAGE);
     }
+    if arguments.max_size.get() > capture::SIZE_MAX / 2 {
+        let most = units::Bytes(capture::SIZE_MAX / 2);
+        say!("error: --max-size {}: at most {most}\n  help: --max-size {most}", arguments.max_size);
+        return Ok(exit::USAGE);
+    }
     let pids = processes(arguments)?;
     let named = arguments.output.clone();
     let path = named.unwrap_or_else(|| runner::with_time("capture").with_extension("cpcap"));
@@ -150,7 +155,7 @@ fn record(arguments: &CaptureArguments) -> Result<ExitCode, Failure> {
         pids,
         time: Duration::from_nanos(arguments.time.get()),
         overhead_max: arguments.max_overhead.fraction(),
-        bytes_max: arguments.max_size.get().min(capture::SIZE_MAX / 2) as usize,
+        bytes_max: arguments.max_size.get() as usize,
         at_once: false,
     };
     let running = Running::start_uncalibrated()?;
@@ -173,7 +178,7 @@ fn record(arguments: &CaptureArguments) -> Result<ExitCode, Failure> {
     let recording = recorded.map_err(|error| failure(&error))?;
     let bytes =
         recording.to_bytes().map_err(|error| Failure::Output(path.display().to_string(), error))?;
-    output.write(&bytes).or_else(|error| {
+    let path = output.write(&bytes).map(|()| path.clone()).or_else(|error| {
         // A minute of a production database cannot be repeated.
         let place = std::env::temp_dir().join(runner::with_time("capture").with_extension("cpcap"));
         Output::named(&place, false).write(&bytes).map_err(|_| error)?;
@@ -182,7 +187,7 @@ fn record(arguments: &CaptureArguments) -> Result<ExitCode, Failure> {
             path.display(),
             place.display()
         );
-        Ok::<(), Failure>(())
+        Ok::<PathBuf, Failure>(place)
     })?;
     if path == Path::new("-") {
         // Standard output is the recording.
@@ -191,6 +196,10 @@ fn record(arguments: &CaptureArguments) -> Result<ExitCode, Failure> {
     } else {
         // Analysis takes twenty times the memory; it can be done on another machine.
         out!("large recording; see it with: crosspoint capture show {}", path.display());
+    }
+    let length = recording.header.length();
+    if length.as_secs_f64() < 0.9 * arguments.time.as_secs_f64() && !running.stopping() {
+        say!("note: ended after {length}: the processes have ended, or --max-size was reached");
     }
     say!("recording: {} ({})", path.display(), units::Bytes(bytes.len() as u64));
     Ok(if running.stopping() { exit::INTERRUPTED } else { exit::OK })

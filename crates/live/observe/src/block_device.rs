@@ -140,21 +140,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_are_differences() {
-        let now = DiskCounters {
-            reads: 5,
-            read_bytes: 4096,
-            writes: 2,
-            write_bytes: 512,
-            reading_ms: 3,
-            writing_ms: 2,
-            flushing_ms: 1,
-        };
-        assert_eq!(now.since(&now), DiskCounters::default());
-        assert_eq!(now.since(&DiskCounters::default()), now);
-    }
-
-    #[test]
     fn a_path_without_a_device_has_none() {
         assert_eq!(BlockDevice::under(Path::new("/proc")), None);
         assert_eq!(BlockDevice::under(Path::new("/no such path")), None);

@@ -145,9 +145,10 @@ mod tests {
                 stay();
                 let clock = ThreadClock::of_this_thread();
                 let waited = || clock.times().expect("the kernel counts").waited;
-                let before = waited();
+                let (before, began) = (waited(), std::time::Instant::now());
                 // Both threads compete for one CPU until some time was lost.
                 while waited().since(before) < Nanos::from_millis(5) {
+                    assert!(began.elapsed().as_secs() < 60, "no waiting is counted");
                     std::hint::spin_loop();
                 }
                 stop.store(true, std::sync::atomic::Ordering::Relaxed);

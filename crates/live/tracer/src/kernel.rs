@@ -1,4 +1,4 @@
-//! The kernel's side: two instances of event tracing, their filters, and how records become events.
+//! The kernel's side: two instances of event tracing, and how records become events.
 //!
 //! Threads: scheduling and system calls of the chosen threads. Drives: requests of everybody, because
 //! completions run in whatever thread was interrupted. Invariant: records carry no buffer contents; pointers
@@ -28,9 +28,10 @@ const DRIVE_EVENTS: [&str; 4] = [
 ];
 /// Largest page of a ring buffer.
 const PAGE_MAX: usize = 1 << 16;
-/// Buffer per CPU, in KiB.
+/// Buffer per CPU, in KiB, and the most of all CPUs.
 const THREAD_BUFFER: u32 = 16 << 10;
 const DRIVE_BUFFER: u32 = 4 << 10;
+const BUFFERS_MAX: u32 = 512 << 10;
 /// Flags of a record: in an interrupt handler, in a deferred one.
 const HARD_INTERRUPT: u64 = 0x08;
 const SOFT_INTERRUPT: u64 = 0x10;
@@ -67,6 +68,8 @@ impl Buffers {
         set("trace_clock", "mono")?;
         // The page after a gap is marked as such only if new events replace old ones.
         set("options/overwrite", "1")?;
+        let cpus = fs::read_dir(path.join("per_cpu")).map_or(1, |all| all.count() as u32);
+        let buffer = buffer.min(BUFFERS_MAX / cpus.max(1)).max(1 << 10);
         set("buffer_size_kb", &buffer.to_string())?;
         let mut pipes = Vec::new();
         for cpu in 0.. {

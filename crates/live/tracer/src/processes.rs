@@ -104,19 +104,34 @@ pub fn describe_thread(tid: u32, pid: u32) -> Thread {
     Thread { tid, pid, name: name(tid) }
 }
 
-/// Voluntary context switches and CPU time (ns) of threads.
-pub fn activity(tids: &[u32]) -> (u64, u64) {
-    let mut total = (0, 0);
-    for tid in tids {
-        let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-        let switches =
-            status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        total.0 += switches.and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or_default();
-        let times = fs::read_to_string(format!("/proc/{tid}/schedstat")).unwrap_or_default();
-        total.1 +=
-            times.split(' ').next().and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();
+/// What threads did since they began.
+#[derive(Debug, Default)]
+pub struct Activity(HashMap<u32, (u64, u64)>);
+
+impl Activity {
+    /// Of threads; those that have ended are left out.
+    pub fn of(tids: impl Iterator<Item = u32>) -> Self {
+        let number = |text: &str| text.trim().parse::<u64>().ok();
+        let one = |tid: u32| {
+            let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+            let switches =
+                status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            let times = fs::read_to_string(format!("/proc/{tid}/schedstat")).unwrap_or_default();
+            let cpu = times.split(' ').next().and_then(number);
+            Some((tid, (switches.and_then(number)?, cpu.unwrap_or_default())))
+        };
+        Self(tids.filter_map(one).collect())
     }
-    total
+
+    /// Voluntary context switches and CPU time (ns) since `before`. A thread that has ended takes all of its
+    /// own with it, so sums cannot be subtracted.
+    pub fn since(&self, before: &Self) -> (u64, u64) {
+        let all = self.0.iter().map(|(tid, now)| (now, before.0.get(tid).copied()));
+        all.fold((0, 0), |sum, (now, then)| {
+            let (switches, cpu) = then.unwrap_or_default();
+            (sum.0 + now.0.saturating_sub(switches), sum.1 + now.1.saturating_sub(cpu))
+        })
+    }
 }
 
 /// Kinds of descriptors, looked up when first used and again every second.
@@ -125,23 +140,29 @@ pub struct Descriptors {
     known: HashMap<(u32, u32), FileKind>,
     /// Whether threads belong to programs that are not recorded.
     others: HashMap<u32, bool>,
+    /// The recorded processes.
+    processes: Vec<u32>,
     since: Instant,
 }
 
 impl Descriptors {
     pub fn new() -> Self {
-        Self { known: HashMap::new(), others: HashMap::new(), since: Instant::now() }
+        let (known, others) = (HashMap::new(), HashMap::new());
+        Self { known, others, processes: Vec::new(), since: Instant::now() }
     }
 
-    /// Adds the recorded threads.
-    pub fn own(&mut self, tids: impl Iterator<Item = u32>) {
+    /// Sets the recorded threads and processes.
+    pub fn own(&mut self, tids: impl Iterator<Item = u32>, pids: impl Iterator<Item = u32>) {
         self.others.extend(tids.map(|tid| (tid, false)));
+        self.processes = pids.collect();
     }
 
     /// Whether a thread belongs to a program that is not recorded. Threads of the kernel do not: they also
     /// write for recorded ones.
     pub fn is_other_program(&mut self, tid: u32) -> bool {
-        *self.others.entry(tid).or_insert_with(|| process_of(tid).is_some_and(is_program))
+        let own = &self.processes;
+        let other = |pid| !own.contains(&pid) && is_program(pid);
+        *self.others.entry(tid).or_insert_with(|| process_of(tid).is_some_and(other))
     }
 
     /// Forgets descriptors that were looked up too long ago; call it once per round.
@@ -177,6 +198,7 @@ fn kind_of(target: &str) -> FileKind {
         || file.ends_with("-wal")
         || file.ends_with("-journal")
         || file.contains("-bin.")
+        || file.starts_with("binlog.")
         || file.strip_suffix(".log").is_some_and(sequence);
     if log { FileKind::Log } else { FileKind::Data }
 }
@@ -195,6 +217,7 @@ mod tests {
             "/x/a.db-wal",
             "/pg/pg_wal/00000001",
             "/var/lib/mysql/mysql-bin.000001",
+            "/var/lib/mysql/binlog.000001",
             "/x/a.db-journal",
         ] {
             assert_eq!(kind_of(log), FileKind::Log, "{log}");
@@ -212,7 +235,26 @@ mod tests {
         assert!(threads(own).contains(&own));
         assert_eq!(process_of(own), Some(own));
         assert!(is_program(own));
-        assert!(activity(&threads(own)).1 > 0);
         assert!(threads(u32::MAX).is_empty());
+    }
+
+    /// A connection that ends would take its whole life from the rate, and the limit on cost would not hold.
+    #[test]
+    fn a_thread_that_ended_takes_nothing_from_the_others() {
+        let before = Activity([(1, (1_000_000, 5)), (2, (10, 10))].into());
+        let after = Activity([(2, (30, 40)), (3, (7, 8))].into());
+        assert_eq!(after.since(&before), (27, 38));
+        let own = Activity::of(threads(std::process::id()).into_iter());
+        assert!(own.since(&Activity::default()).1 > 0);
+    }
+
+    /// Requests of a thread that is not listed yet are the database's.
+    #[test]
+    fn a_new_thread_of_a_recorded_process_is_no_other_program() {
+        let own = std::process::id();
+        let mut descriptors = Descriptors::new();
+        descriptors.own([].into_iter(), [own].into_iter());
+        assert!(!descriptors.is_other_program(own));
+        assert!(Descriptors::new().is_other_program(own));
     }
 }

@@ -17,7 +17,7 @@ use units::Nanos;
 
 use crate::kernel::{Kernel, describe_drive};
 use crate::processes::{
-    Descriptors, activity, children, describe, describe_thread, file_system_threads, is_program,
+    Activity, Descriptors, children, describe, describe_thread, file_system_threads, is_program,
     process_of, started, threads,
 };
 
@@ -93,8 +93,7 @@ struct Before {
     /// On the clock of the events.
     start: u64,
     host: HostCpu,
-    /// CPU time of the recorded threads, ns.
-    cpu: u64,
+    activity: Activity,
 }
 
 struct Recorder<'a> {
@@ -150,7 +149,7 @@ impl Recorder<'_> {
                 self.threads.entry(tid).or_insert_with(|| describe_thread(tid, *pid));
             }
         }
-        self.descriptors.own(self.threads.keys().copied());
+        self.descriptors.own(self.threads.keys().copied(), self.processes.keys().copied());
     }
 
     /// Records all described threads from now on, and `others`.
@@ -160,8 +159,8 @@ impl Recorder<'_> {
     }
 
     /// Threads of the recorded processes.
-    fn own(&self) -> Vec<u32> {
-        self.threads.values().filter(|one| one.pid != 0).map(|one| one.tid).collect()
+    fn own(&self) -> impl Iterator<Item = u32> {
+        self.threads.values().filter(|one| one.pid != 0).map(|one| one.tid)
     }
 
     /// Facts about the recording that ends at `end`.
@@ -179,7 +178,7 @@ impl Recorder<'_> {
             }
         }
         let (host, length) = (HostCpu::now(), Nanos(end - before.start));
-        let own = Nanos(activity(&self.own()).1.saturating_sub(before.cpu));
+        let own = Nanos(Activity::of(self.own()).since(&before.activity).1);
         let busy = host.busy_since(&before.host, own, length);
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let active = self.threads.values().filter(|one| tids.contains(&one.tid));
@@ -240,7 +239,7 @@ impl Recorder<'_> {
         std::thread::sleep(PROBE);
         self.kernel.switch(false)?;
         self.kernel.drain(&mut self.descriptors)?;
-        let own: BTreeSet<u32> = self.own().into_iter().collect();
+        let own: BTreeSet<u32> = self.own().collect();
         let mut events: Vec<Event> = self.kernel.streams().flatten().collect();
         events.sort_by_key(|event| event.at);
         let (mut all, mut by) = (0u32, BTreeMap::<u32, u32>::new());
@@ -273,28 +272,31 @@ impl Recorder<'_> {
 
     /// The rate of context switches with and without recording, in turn.
     fn overhead(&mut self) -> Result<Option<Overhead>, TracerError> {
-        let tids = &self.own()[..];
         let mut lost = Vec::new();
         for _ in 0..PAIRS {
             let mut rates = [0.0; 2];
             for (rate, on) in rates.iter_mut().zip([false, true]) {
                 self.kernel.switch(on)?;
-                let (before, began) = (activity(tids).0, Instant::now());
+                self.describe();
+                let (before, began) = (Activity::of(self.own()), Instant::now());
                 // Reading the buffers is part of the cost.
                 while began.elapsed() < INTERVAL {
                     std::thread::sleep(ROUND);
                     self.kernel.drain(&mut self.descriptors)?;
                 }
-                let (after, passed) = (activity(tids).0, began.elapsed());
-                let switches = after.saturating_sub(before);
-                if switches < SWITCHES_MIN {
+                self.describe();
+                let (after, passed) = (Activity::of(self.own()), began.elapsed());
+                if on {
                     self.kernel.switch(false)?;
+                    self.kernel.drain(&mut self.descriptors)?;
+                }
+                self.kernel.forget();
+                let switches = after.since(&before).0;
+                if switches < SWITCHES_MIN {
                     return Ok(None);
                 }
                 *rate = switches as f64 / passed.as_secs_f64();
-                self.kernel.forget();
             }
-            self.kernel.switch(false)?;
             lost.push(1.0 - rates[1] / rates[0]);
             if self.stop.load(Ordering::Relaxed) {
                 return Err(TracerError::Interrupted);
@@ -348,9 +350,9 @@ pub fn record(
         let (lost, limit) = (lost * 100.0, wanted.overhead_max * 100.0);
         return Err(TracerError::TooExpensive { lost, limit });
     }
-    let (host, cpu) = (HostCpu::now(), activity(&recorder.own()).1);
+    let (host, activity) = (HostCpu::now(), Activity::of(recorder.own()));
     recorder.kernel.switch(true)?;
-    let before = Before { start: monotonic(), host, cpu };
+    let before = Before { start: monotonic(), host, activity };
     let waiting = recorder.waiting(before.start);
     recorder.run(wanted, tell)?;
     let end = monotonic();

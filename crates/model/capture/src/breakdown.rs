@@ -167,7 +167,7 @@ pub struct DriveLoad {
     pub kinds: [Requests; 3],
     /// Mean number of requests in flight.
     pub depth: f64,
-    /// Share of writes that have to be durable.
+    /// Writes that have to be durable.
     pub durable: u64,
 }
 

@@ -219,6 +219,12 @@ fn a_damaged_file_is_refused() {
     for cut in 0..bytes.len() {
         assert!(Recording::parse(&bytes[..cut]).is_err(), "{cut}");
     }
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x10;
+        let parsed = Recording::parse(&damaged).and_then(|one| one.events());
+        assert!(parsed.is_err() || parsed.is_ok_and(|all| all == script.events), "{at}");
+    }
 }
 
 fn any_what() -> impl Strategy<Value = EventKind> {
