@@ -13,6 +13,7 @@ use stats::estimate::Estimate;
 use workload::OpClass;
 
 use crate::act::{ActTest, act_tests};
+use crate::background::{background_cpus, background_written};
 use crate::decision::{counted_of, limited_by};
 use crate::doubts::failures;
 use crate::figure::Figure;
@@ -310,6 +311,10 @@ fn cost_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     });
     let all = Ops::All.word();
     out.extend(per_op.map(|e| figure(group, all, "cpu_per_op", "us", 1e-3, e)));
+    let cpus = group.over_trials(background_cpus);
+    out.extend(cpus.map(|e| figure(group, all, "background_cpus", "CPUs", 1.0, e)));
+    let written = group.over_trials(background_written);
+    out.extend(written.map(|e| figure(group, all, "background_written", "%", 100.0, e)));
 }
 
 /// Figures of the load phase of a database.

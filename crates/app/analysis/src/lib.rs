@@ -6,6 +6,7 @@
 
 pub mod act;
 pub mod advice;
+pub mod background;
 #[cfg(test)]
 mod claims_tests;
 pub mod cliffs;

@@ -6,6 +6,7 @@
 use std::fmt::Write;
 
 use analysis::Group;
+use analysis::background::{background_cpus, background_written};
 use analysis::decision::Decision;
 use analysis::time_parts::{Part, TimeParts, time_parts};
 use serde::Serialize;
@@ -18,7 +19,7 @@ use crate::svg::{Scale, cut, escape, open};
 use crate::words::{engine_title, experiment_title};
 
 /// Decisions whose time is drawn.
-const SHOWN_MAX: usize = 4;
+const SHOWN_MAX: usize = 8;
 /// Bars of one decision.
 const BARS_MAX: usize = 12;
 /// Width of a letter, percent of the narrowest picture.
@@ -27,6 +28,8 @@ const LETTER: f64 = 1.9;
 const NAME_MAX: usize = 44;
 /// Smallest share of a part that is listed.
 const TOLD: f64 = 0.005;
+/// CPUs of background threads from which on they are shown.
+const CPUS_MIN: f64 = 0.01;
 const ROW: f64 = 60.0;
 const BAR: f64 = 18.0;
 
@@ -93,7 +96,7 @@ fn view(decision: &Decision<'_>, hues: &Hues) -> Option<PartsView> {
     svg.push_str("</svg>");
     let rows = bars.iter().map(|bar| PartsRow {
         storage: format!("{}, {}", bar.storage, bar.group.first.source.word()),
-        parts: words(&bar.time, bar.group),
+        parts: words(&bar.time, bar.group) + &background_words(bar.group),
     });
     let rows = rows.collect();
     Some(PartsView { title, svg, without: without.join(", "), rows })
@@ -119,6 +122,19 @@ fn words(time: &TimeParts, group: &Group<'_>) -> String {
     };
     let told = |(_, of): &&(Part, Nanos)| of.get() as f64 >= TOLD * time.whole.get() as f64;
     time.parts.iter().filter(told).map(part).collect::<Vec<_>>().join(", ")
+}
+
+/// What background work takes next to it.
+fn background_words(group: &Group<'_>) -> String {
+    let cpus = group.over_trials(background_cpus).filter(|cpus| cpus.value >= CPUS_MIN);
+    let cpus = cpus.map(|cpus| format!("{:.2} CPUs", cpus.value));
+    let written = group.over_trials(background_written).filter(|share| share.value > 0.0);
+    let written = written.map(|share| format!("{:.0} % of the bytes written", share.value * 100.0));
+    let all: Vec<String> = cpus.into_iter().chain(written).collect();
+    match all.len() {
+        0 => String::new(),
+        _ => format!("; background threads: {}", all.join(", ")),
+    }
 }
 
 fn draw(svg: &mut String, bar: &Bar<'_>, top: f64) {

@@ -1,0 +1,63 @@
+//! The budget of an engine's background work (memtable flushes, compaction, page cleaner, checkpoints): CPUs,
+//! and what it writes.
+//!
+//! Invariant: `None` where a counter is missing, never an estimate.
+
+use archive::TrialRecord;
+use stats::TIME_KINDS;
+
+use crate::groups::is_sql;
+
+/// Mean number of CPUs used by threads that serve no client. A server's other connections count as such.
+#[must_use]
+pub fn background_cpus(trial: &TrialRecord) -> Option<f64> {
+    let result = &trial.result;
+    let cpu = |times: [f64; TIME_KINDS.len()]| times[0];
+    let (all, clients) = match is_sql(trial) {
+        true => (*result.totals.get("server_cpu")?, result.server_times().map(cpu)?),
+        false => (result.usage?.cpu().as_secs_f64(), result.client_times().map(cpu)?),
+    };
+    let seconds = result.recording.intervals.last()?.end.as_secs_f64();
+    (seconds > 0.0).then(|| (all - clients).max(0.0) / seconds)
+}
+
+/// Bytes that background work wrote, over those written to the drive: RocksDB's flushes and compactions; the
+/// pages and the doublewrite buffer of InnoDB. At most 1: the page cache may still hold some.
+#[must_use]
+pub fn background_written(trial: &TrialRecord) -> Option<f64> {
+    let total = |name: &str| trial.result.totals.get(name).copied();
+    let own = match trial.engine.as_str() {
+        "rocksdb" => total("flush_bytes")? + total("compaction_bytes")?,
+        _ => total("page_bytes_written")? + total("doublewrite_bytes").unwrap_or_default(),
+    };
+    let written = trial.result.disk?.write_bytes;
+    (written > 0).then(|| (own / written as f64).min(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stats::{DiskCounters, TimedBy, Usage};
+    use units::Nanos;
+
+    /// Compaction that takes a CPU and most of the drive must not look like idle time of the clients.
+    #[test]
+    fn what_no_client_used_is_background_work() {
+        let study = "schema = 2\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
+                     [[experiment]]\nname = \"e\"\n[experiment.job]\nengine = \"rocksdb\"\nworkload = \
+                     \"overwrite\"\nrecords = 1000\nvalue_size = \"100B\"\n";
+        let mut run = crate::test_run::run_of(study, Nanos(100_000));
+        let trial = &mut run.trials[0];
+        assert_eq!((background_cpus(trial), background_written(trial)), (None, None));
+        let seconds = trial.result.recording.intervals.last().unwrap().end.as_secs_f64();
+        let times = TIME_KINDS.map(|kind| (TimedBy::Observation.name(kind, false), 0.25 * seconds));
+        trial.result.totals = times.into();
+        let cpu_user_ns = (seconds * 1e9) as u64;
+        trial.result.usage = Some(Usage { cpu_user_ns, ..Usage::default() });
+        assert!((background_cpus(trial).unwrap() - 0.75).abs() < 1e-6);
+        let wrote = [("flush_bytes".to_owned(), 1e6), ("compaction_bytes".to_owned(), 5e6)];
+        trial.result.totals.extend(wrote);
+        trial.result.disk = Some(DiskCounters { write_bytes: 8_000_000, ..Default::default() });
+        assert!((background_written(trial).unwrap() - 0.75).abs() < 1e-9);
+    }
+}
