@@ -242,7 +242,7 @@ fn measure(arguments: &FitArguments, target: &Path) -> Result<(PathBuf, Ending),
     if let Some(size) = arguments.size {
         set.push(format!("stack.target.size={}", size.exact()));
     }
-    let mut text = runner::load_study(STUDY)?.text;
+    let mut found = runner::load_study(STUDY)?;
     if !writable {
         say!("without --i-will-lose-data the device is only read: writes are taken as reads");
         set.push("experiment.*.job.read_share=100%".to_owned());
@@ -251,15 +251,10 @@ fn measure(arguments: &FitArguments, target: &Path) -> Result<(PathBuf, Ending),
     let profile = name.map(runner::profile).transpose()?;
     if !writable || profile.is_some_and(|one| one.parameters.unknown_flush().is_some()) {
         // Nothing to flush, or a model that does not know what it takes.
-        text.truncate(text.find(FLUSHES).unwrap_or(text.len()));
+        found.text.truncate(found.text.find(FLUSHES).unwrap_or(found.text.len()));
     }
-    let refuse = |error: study::StudyError| {
-        let named = runner::StudyText { name: STUDY.into(), text: text.clone() };
-        Failure::Runner(Box::new(error.into()), Some(named))
-    };
-    let text = study::apply_overrides(&text, &set).map_err(refuse)?;
     let to = (arguments.out.clone(), arguments.i_will_lose_data.as_slice());
-    let end = Running::start()?.execute(&text, to, arguments.progress)?;
+    let end = Running::start()?.execute_with((found, &set), to, arguments.progress)?;
     Ok((end.path, end.ending))
 }
 

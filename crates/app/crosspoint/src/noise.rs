@@ -23,15 +23,13 @@ const STUDY: &str = "noise";
 
 /// Runs the study in `directory`, prints and stores the result.
 pub fn run(directory: &Path, json: bool) -> Result<ExitCode, Failure> {
-    let found = runner::load_study(STUDY)?;
     let place = std::path::absolute(directory).map_err(StackError::io("find", directory))?;
     let set: Vec<String> = ["once", "again"]
         .iter()
         .map(|stack| format!("stack.{stack}.directory={}", place.display()))
         .collect();
-    let text = study::apply_overrides(&found.text, &set)
-        .map_err(|error| Failure::Runner(Box::new(error.into()), Some(found.clone())))?;
-    let end = Running::start()?.execute(&text, (None, &[]), ProgressKind::Auto)?;
+    let study = (runner::load_study(STUDY)?, &set[..]);
+    let end = Running::start()?.execute_with(study, (None, &[]), ProgressKind::Auto)?;
     if end.ending == runner::Ending::Interrupted {
         return Ok(exit::INTERRUPTED);
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use archive::output::discard_unfinished;
-use runner::{Options, RunEnd, RunnerError};
+use runner::{Options, RunEnd, RunnerError, StudyText};
 use stack::{Journal, state_directory};
 
 use crate::progress::{self, ProgressKind};
@@ -89,6 +89,19 @@ impl Running {
         drop(watcher);
         self.undo();
         end
+    }
+
+    /// Like [`Running::execute`], of a built-in study with these values instead of its own.
+    pub fn execute_with(
+        &self,
+        (found, set): (StudyText, &[String]),
+        to: (Option<PathBuf>, &[String]),
+        kind: ProgressKind,
+    ) -> Result<RunEnd, Failure> {
+        match study::apply_overrides(&found.text, set) {
+            Ok(text) => Ok(self.execute(&text, to, kind)?),
+            Err(error) => Err(Failure::Runner(Box::new(error.into()), Some(found))),
+        }
     }
 
     /// The undo journal, and the flag that requests a stop.

@@ -38,7 +38,8 @@ pub fn run(directory: &Path, progress: ProgressKind, json: bool) -> Result<ExitC
     }
     let there = format!("directory={}", crate::quick::quoted(&place.display().to_string()));
     let set = [format!("stack.target.{there}"), format!("experiment.*.repeat={FIT_REPETITIONS}")];
-    let end = execute(&running, fit::STUDY, &set, progress)?;
+    let study = (runner::load_study(fit::STUDY)?, &set[..]);
+    let end = running.execute_with(study, (None, &[]), progress)?;
     if end.ending == Ending::Interrupted {
         return Ok(exit::INTERRUPTED);
     }
@@ -62,7 +63,8 @@ pub fn run(directory: &Path, progress: ProgressKind, json: bool) -> Result<ExitC
         Some(None) => say!("note: only ext4 is simulated, so the errors contain the file system's"),
         Some(Some(true)) | None => {}
     }
-    let end = execute(&running, STUDY, &set, progress)?;
+    let study = (runner::load_study(STUDY)?, &set[..]);
+    let end = running.execute_with(study, (None, &[]), progress)?;
     if end.ending == Ending::Interrupted {
         return Ok(exit::INTERRUPTED);
     }
@@ -95,18 +97,6 @@ fn ended(end: &RunEnd) -> ExitCode {
             exit::TARGET_FAILED
         }
     }
-}
-
-fn execute(
-    running: &Running,
-    study: &str,
-    set: &[String],
-    progress: ProgressKind,
-) -> Result<RunEnd, Failure> {
-    let found = runner::load_study(study)?;
-    let text = study::apply_overrides(&found.text, set)
-        .map_err(|error| Failure::Runner(Box::new(error.into()), Some(found.clone())))?;
-    Ok(running.execute(&text, (None, &[]), progress)?)
 }
 
 fn print(jobs: &[OwnDiskJob], (run, profile): (&Path, &Path), json: bool) {
