@@ -150,20 +150,27 @@ pub(crate) fn doubts_among(run: &Run, all: &[&TrialRecord]) -> Vec<Warning> {
             trial.result.failure.clone().unwrap_or_else(|| "no reason was recorded".into());
         (trial.outcome == TrialOutcome::Failed).then_some((0.0, reason))
     };
-    let doubt = |kind, trials: &[&TrialRecord], find: &Find<'_>| doubt(run, kind, trials, find);
-    let found = [
-        doubt(WarningKind::Failed, all, &failed),
-        doubt(WarningKind::Errors, &measured, &errors),
-        doubt(WarningKind::LoadNotKept, all, &not_kept),
-        doubt(WarningKind::NotDelivered, &measured, &not_delivered),
-        doubt(WarningKind::BusyHost, &measured, &busy_host),
-        doubt(WarningKind::OtherWrites, &measured, &other_writes),
-        doubt(WarningKind::CpuBound, &measured, &cpu_bound),
-        doubt(WarningKind::InMemory, &measured, &in_memory),
-        doubt(WarningKind::Unsteady, &measured, &unsteady),
-    ];
-    found.into_iter().flatten().collect()
+    let each = OF_TRIAL.iter().map(|(kind, find)| match kind {
+        WarningKind::LoadNotKept => doubt(run, *kind, all, *find),
+        _ => doubt(run, *kind, &measured, *find),
+    });
+    let failed = doubt(run, WarningKind::Failed, all, failed);
+    let others = [failed, doubt(run, WarningKind::NotDelivered, &measured, not_delivered)];
+    let mut found: Vec<Warning> = others.into_iter().chain(each).flatten().collect();
+    found.sort_by_key(|one| one.kind);
+    found
 }
+
+/// Warnings that one trial shows, most severe first.
+const OF_TRIAL: [(WarningKind, Find); 7] = [
+    (WarningKind::Errors, errors),
+    (WarningKind::LoadNotKept, not_kept),
+    (WarningKind::BusyHost, busy_host),
+    (WarningKind::OtherWrites, other_writes),
+    (WarningKind::CpuBound, cpu_bound),
+    (WarningKind::InMemory, in_memory),
+    (WarningKind::Unsteady, unsteady),
+];
 
 /// Returns the warning that makes a trial's results unreliable: inaccurate emulation, failed operations, a
 /// missed load or a busy host.
@@ -190,30 +197,16 @@ pub fn misleads(trial: &TrialRecord) -> Option<WarningKind> {
 /// Warnings of one measured or emulated trial, most severe first, except inaccurate emulation.
 #[must_use]
 pub fn doubts_of(trial: &TrialRecord) -> Vec<WarningKind> {
-    let all: [(WarningKind, &Find<'_>); 7] = [
-        (WarningKind::Errors, &errors),
-        (WarningKind::LoadNotKept, &not_kept),
-        (WarningKind::BusyHost, &busy_host),
-        (WarningKind::OtherWrites, &other_writes),
-        (WarningKind::CpuBound, &cpu_bound),
-        (WarningKind::InMemory, &in_memory),
-        (WarningKind::Unsteady, &unsteady),
-    ];
     let own =
         |kind: WarningKind| trial.source != Source::Predicted || kind == WarningKind::LoadNotKept;
-    let seen = all.into_iter().filter(|(kind, find)| own(*kind) && find(trial).is_some());
-    seen.map(|(kind, _)| kind).collect()
+    let seen = OF_TRIAL.iter().filter(|(kind, find)| own(*kind) && find(trial).is_some());
+    seen.map(|(kind, _)| *kind).collect()
 }
 
 /// Severity and description for a trial; `None` if nothing is wrong.
-type Find<'a> = dyn Fn(&TrialRecord) -> Option<(f64, String)> + 'a;
+type Find = fn(&TrialRecord) -> Option<(f64, String)>;
 
-fn doubt(
-    run: &Run,
-    kind: WarningKind,
-    trials: &[&TrialRecord],
-    find: &Find<'_>,
-) -> Option<Warning> {
+fn doubt(run: &Run, kind: WarningKind, trials: &[&TrialRecord], find: Find) -> Option<Warning> {
     let found: Vec<(&TrialRecord, f64, String)> = trials
         .iter()
         .filter_map(|trial| find(trial).map(|(size, words)| (*trial, size, words)))

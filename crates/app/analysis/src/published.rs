@@ -36,6 +36,9 @@ pub struct Publication {
     pub study: String,
     /// Authors, title, venue, year.
     pub citation: String,
+    /// What a reader of all its claims should know; empty for nothing.
+    #[serde(default)]
+    pub remark: String,
     /// The published drives that each stack represents; other stacks are not listed.
     #[serde(default)]
     pub(crate) drives: BTreeMap<String, Vec<String>>,

@@ -49,13 +49,16 @@ pub enum About {
     Models,
     /// The storage of the run, in place of the published drives.
     Yours,
+    /// Models of other drives, in their place.
+    Others,
     /// No claim of the publication: our explanation of what it left open.
     Ours,
 }
 
 units::words!(About {
     Theirs => "on the published drives", Models => "on models of the published drives",
-    Yours => "on this storage", Ours => "our explanation, not published",
+    Yours => "on this storage", Others => "on models of other drives",
+    Ours => "our explanation, not published",
 });
 
 /// A claim with our number and the verdict.
@@ -176,8 +179,9 @@ pub(crate) fn judge(
     let stand_in = stand_in(publication, claim, stacks);
     let about = |source| match source {
         _ if claim.is_ours() => About::Ours,
-        _ if stand_in => About::Yours,
+        Source::Predicted | Source::Emulated if stand_in => About::Others,
         Source::Predicted | Source::Emulated => About::Models,
+        _ if stand_in => About::Yours,
         _ => About::Theirs,
     };
     let none = || Judged {
@@ -358,7 +362,8 @@ fn undisturbed(figure: &Figure, facts: &RunFacts) -> Option<(f64, f64)> {
     let repeated = figure.lo.zip(figure.hi);
     let repeated = repeated.filter(|_| figure.interval == Some("repetitions"));
     match figure.source {
-        Source::Measured if repeated.is_some() => repeated,
+        // No figure is negative.
+        Source::Measured if repeated.is_some() => repeated.map(|(low, high)| (low.max(0.0), high)),
         _ if facts.is_count(figure) => {
             let slack = (figure.value * COUNT_ERROR).max(COUNT_SLACK);
             Some(((figure.value - slack).max(0.0), figure.value + slack))

@@ -89,6 +89,7 @@ struct RunView<'a> {
     gains: Option<WhatIfView>,
     /// The publication whose results are shown.
     citation: Option<String>,
+    remark: Option<String>,
     places: Vec<PlaceTable>,
     /// Summary of the claims' verdicts.
     tally: String,
@@ -349,6 +350,7 @@ fn view<'a>(run: &'a Run, whole: &'a Run) -> RunView<'a> {
         laws: laws_view(run, &hues),
         points: answer.points.into_iter().chain(gains).collect(),
         gains: what_if_view(whole),
+        remark: publication.as_ref().map(|one| one.remark.clone()),
         citation: publication.map(|one| one.citation),
         tally: tally(places.as_deref().unwrap_or_default()),
         places: place_tables(places.unwrap_or_default()),
