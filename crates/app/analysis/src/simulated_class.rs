@@ -170,6 +170,9 @@ pub(crate) fn class_of_group(group: &Group<'_>, counted: DecisionMetric) -> Opti
     let (point, defaults) = (&group.first.point, &group.first.defaults);
     let mut stacks = group.run.study.stack.iter();
     let stack = stacks.find(|one| one.name == group.first.stack);
+    if stack.is_some_and(|one| one.cpu_time.is_some()) {
+        return None;
+    }
     let raw = stack.is_some_and(|one| one.file_system == FileSystem::Raw);
     SimulatedClass::of(counted, raw, |name| point.get(name).or_else(|| defaults.get(name)).cloned())
 }

@@ -101,7 +101,7 @@ pub struct RunStack {
     pub title: String,
     /// Time scale of the drive: it ran this many times slower.
     pub time_scale: u32,
-    /// Its databases ran in virtual time.
+    /// Its databases ran in virtual time, with measured CPU times.
     pub simulated: bool,
     /// They use the device without a file system.
     pub raw: bool,

@@ -28,6 +28,7 @@ pub fn run(arguments: &ExecArguments) -> Result<ExitCode, Failure> {
         },
         path: runner::psync_path(&profile, here.as_ref()),
         costs: here.map(|here| here.costs()).unwrap_or_default(),
+        cpu_time: None,
         condition: arguments.condition,
         seed: Seed(arguments.seed),
     };

@@ -219,6 +219,7 @@ impl<'a> Targets<'a> {
             },
             path,
             costs: *costs,
+            cpu_time: stack.cpu_time,
             condition: stack.condition,
             seed,
         };

@@ -12,7 +12,7 @@ use observe::waits::Observation;
 use sim::scheduler::{SchedulerCosts, WakeCost};
 use sim::{Calibration, HostModel, MeasuredCosts, PageCacheCosts};
 use stack::StackError;
-use units::{Bytes, Seed};
+use units::{Bytes, Nanos, Seed};
 use vtime::{Drive, Ended, FileSystem, Host, Simulation, VtimeError};
 
 use crate::RunnerError;
@@ -38,6 +38,8 @@ pub struct SimulatedHost {
     pub path: HostModel,
     /// As calibrated on this host.
     pub costs: MeasuredCosts,
+    /// CPU time of every stretch, instead of the measured one.
+    pub cpu_time: Option<Nanos>,
     /// Initial state of the drive.
     pub condition: study::Condition,
     /// Seed of the device model.
@@ -60,9 +62,12 @@ impl SimulatedHost {
             (None, Some(_)) => "page cache as calibrated, wake-ups of a reference host",
             (None, None) => "wake-ups and page cache of a reference host",
         };
+        let cpu = self.cpu_time.map(|time| format!(", CPU time {time} between two calls"));
         format!(
-            "virtual time: {} cores, {memory} memory, {journal}, I/O path {}, {costs}",
-            self.cores, self.path.name
+            "virtual time: {} cores, {memory} memory, {journal}, I/O path {}, {costs}{}",
+            self.cores,
+            self.path.name,
+            cpu.unwrap_or_default()
         )
     }
 
@@ -84,6 +89,7 @@ impl SimulatedHost {
             costs: SchedulerCosts { interrupt, ..costs },
             path: self.path,
             library: library()?,
+            cpu_time: self.cpu_time,
             seed: self.seed,
             directory,
         };

@@ -86,6 +86,10 @@ fn cpu_clock() -> u64 {
 impl State {
     fn charge(&self) {
         let Some(shared) = shared() else { return };
+        match shared.header.fixed.load(Relaxed) {
+            0 => {}
+            fixed => return self.used.set(self.used.get() + fixed),
+        }
         let now = ticks();
         let tick = shared.header.tick.load(Relaxed);
         let passed = now.wrapping_sub(self.last.get());

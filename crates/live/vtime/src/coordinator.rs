@@ -253,7 +253,8 @@ impl<'h, D: Device> Coordinator<'h, D> {
         let thread = &mut self.threads[task.0 as usize];
         let owed = std::mem::take(&mut thread.owed);
         let wake = self.scheduler.take_wake(task);
-        let start = wake.map(|wake| {
+        // Caches do not change a fixed CPU time.
+        let start = wake.filter(|_| self.host.cpu_time.is_none()).map(|wake| {
             let process = slot.process.load(Relaxed);
             self.cold_caches.start(process, wake, &mut thread.interval)
         });

@@ -20,6 +20,9 @@ pub struct Host {
     pub path: HostModel,
     /// The library to preload.
     pub library: PathBuf,
+    /// CPU time of every stretch of a thread between two calls of the library, and of every call of the
+    /// kernel that does not wait, instead of the measured one.
+    pub cpu_time: Option<Nanos>,
     /// Determines the jitter of the path.
     pub seed: Seed,
     /// Files below this directory are on the drive.

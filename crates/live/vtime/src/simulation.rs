@@ -255,6 +255,7 @@ fn share(host: &Host) -> Result<(File, &'static Shared), VtimeError> {
     header.cores.store(host.cores as u32, Relaxed);
     header.tick.store(tick(), Relaxed);
     header.slack.store(SLACK.get(), Relaxed);
+    header.fixed.store(host.cpu_time.map_or(0, Nanos::get), Relaxed);
     header.magic.store(wire::MAGIC, Release);
     Ok((memory, shared))
 }

@@ -243,6 +243,8 @@ pub struct Header {
     pub returns: AtomicU32,
     /// 1 if only the drive is simulated: threads run on real CPUs, with the real clock and real locks.
     pub real_time: AtomicU32,
+    /// CPU time of every stretch instead of the measured one, ns; 0: it is measured.
+    pub fixed: AtomicU64,
     /// Number of slots in use, in real time: a thread takes one at its first access.
     pub used: AtomicU32,
     /// Number of waiters by hash of the key; waking without waiters needs no call.

@@ -45,6 +45,9 @@ pub(crate) fn check_stack(study: &Study, stack: &Stack, text: Place<'_>) -> Resu
         let message = format!("cores = {}; allowed: 0 to 1024", stack.cores);
         return Err(refuse(&message).on(text, "cores"));
     }
+    if let Some(message) = wrong_cpu_time(stack, model) {
+        return Err(refuse(&message).on(text, "cpu_time"));
+    }
     let modelled = stack.host != "auto" || stack.cores > 0 || stack.condition != Condition::Steady;
     if modelled && !model {
         let message = "host, cores and condition are for device models only";
@@ -67,6 +70,15 @@ pub(crate) fn check_stack(study: &Study, stack: &Stack, text: Place<'_>) -> Resu
         return Err(refuse("allow_write is for block devices only").on(text, "device"));
     }
     Ok(())
+}
+
+fn wrong_cpu_time(stack: &Stack, model: bool) -> Option<String> {
+    let time = stack.cpu_time?;
+    if !model || stack.attach {
+        return Some("cpu_time is for device models in virtual time only".into());
+    }
+    let allowed = (1..=1_000_000).contains(&time.get());
+    (!allowed).then(|| format!("cpu_time = {time}; allowed: 1ns to 1ms"))
 }
 
 /// The reference must be a stack of the study, and no variant.

@@ -128,6 +128,7 @@ fn host(path: PathCosts, directory: &Path) -> Host {
         costs: SchedulerCosts { interrupt: path.wake, ..*SCHEDULER },
         path: HostModel { submit: path.submit, submit_write: path.submit, ..none },
         library: library(),
+        cpu_time: None,
         seed: Seed(1),
         directory: directory.to_owned(),
     }

@@ -232,7 +232,7 @@ fn a_server_and_its_clients_run_on_a_model() {
     let text = "schema = 2\nname = \"server\"\n[[stack]]\nname = \"gp3\"\ndevice = \"model:aws-gp3\"\n\
         [[stack]]\nname = \"optane\"\ndevice = \"model:intel-p4800x\"\ncores = 4\n\
         [[experiment]]\nname = \"commits\"\nwarm_up = \"0s\"\nduration = \"60s\"\n\
-        interval = \"100ms\"\n[experiment.job]\nengine = [\"mysql\", \"sqlite\"]\n\
+        interval = \"100ms\"\noptional = true\n[experiment.job]\nengine = [\"mysql\", \"sqlite\"]\n\
         workload = \"update_non_index\"\nrecords = 2000\ntables = 1\nclients = 1\n\
         durability = \"device\"\noperations = 200\n";
     std::fs::write(scratch.path().join("server.toml"), text).expect("written");
@@ -283,6 +283,30 @@ fn a_run_says_how_much_a_free_part_gains() {
     assert!((0.8..1.25).contains(&gain("twice the cores")), "{said}");
     assert!(gain("no journal") > 1.2, "{said}");
     assert!(figures(&scratch).iter().any(|figure| figure["stack"] == "volume-drive"));
+}
+
+/// A result that differs between two machines cannot be checked by anyone else, or in CI.
+#[test]
+fn with_a_fixed_cpu_time_two_runs_are_the_same() {
+    let scratch = Scratch::new();
+    let study = "schema = 2\nname = \"fixed\"\n[[stack]]\nname = \"drive\"\n\
+        device = \"model:samsung-pm9a3\"\ncores = 4\ncpu_time = \"1us\"\n[[experiment]]\n\
+        name = \"updates\"\nwarm_up = \"100ms\"\nduration = \"500ms\"\ninterval = \"100ms\"\n\
+        optional = true\n[experiment.job]\nengine = [\"lmdb\", \"sqlite\", \"rocksdb\"]\n\
+        workload = \"overwrite\"\nclients = [1, 4]\nrecords = 2000\nvalue_size = \"100B\"\n\
+        durability = \"device\"\n";
+    std::fs::write(scratch.path().join("fixed.toml"), study).expect("written");
+    let figures = |out: &str| {
+        expect(&scratch.run(&format!("run fixed.toml --out {out}")), 0);
+        let said = scratch.run(&format!("figures {out} --json"));
+        stdout(&said).replace(out, "run")
+    };
+    let (first, second) = (figures("one"), figures("two"));
+    let different: Vec<_> =
+        first.lines().zip(second.lines()).filter(|(one, two)| one != two).collect();
+    assert!(first == second, "{different:#?}");
+    assert!(first.contains("\"ops_rate\"") && first.contains("lmdb"), "{first}");
+    scratch.fails("run lmdb . --set stack.target.cpu_time=1us", 3, &["in virtual time only"]);
 }
 
 /// A program that waits for input must neither stop the others nor be reported as a deadlock.
