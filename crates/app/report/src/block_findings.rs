@@ -145,7 +145,7 @@ pub(crate) fn knees(run: &Run) -> Vec<Finding> {
     found
 }
 
-/// The effect of writes on p99 read latency; the worst of several mixes.
+/// The effect of writes on p99 read latency, the worst of several mixes; the storage that changes most first.
 pub(crate) fn mixes(run: &Run) -> Vec<Finding> {
     let all = groups(run);
     let mut worst: Vec<(Estimate, &Group<'_>)> = Vec::new();
@@ -173,15 +173,25 @@ pub(crate) fn mixes(run: &Run) -> Vec<Finding> {
                 && other.first.point == point
         });
         let alone = alone.and_then(|other| other.percentile(READS, 99.0).ok());
-        Finding::Mixed {
+        let factor = alone.map_or(0.0, |alone| p99.value / alone.value.max(1.0));
+        let made = Finding::Mixed {
             writes: format!("{writes:.0$} %", usize::from(writes < 1.0)),
             storage: storage(group),
             alone: alone.map(|p99| Nanos(p99.value as u64)),
             p99: Nanos(p99.value as u64),
+            least: None,
             note: group.source_text(P99),
-        }
+        };
+        (factor, storage(group), made)
     };
-    worst.iter().map(of).collect()
+    let mut found: Vec<(f64, String, Finding)> = worst.iter().map(of).collect();
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let last = found.iter().skip(1).rfind(|(factor, ..)| *factor > 0.0);
+    let last = last.map(|(factor, name, _)| (*factor, name.clone()));
+    if let Some((_, _, Finding::Mixed { least, .. })) = found.first_mut() {
+        *least = last;
+    }
+    found.into_iter().map(|(.., finding)| finding).collect()
 }
 
 /// Latency of one request and the highest IOPS of each stack.

@@ -53,8 +53,16 @@ pub(crate) enum Finding {
     PeakRate { storage: String, rate: f64, job: String, load: String, note: String },
     /// How far a storage can be loaded; `growth` is the latency at 95 % of its peak over the unloaded one.
     Knee { storage: String, rate: f64, job: String, growth: f64, note: String },
-    /// Reads mixed with writes in one job; `alone` is p99 without writes.
-    Mixed { writes: String, storage: String, alone: Option<Nanos>, p99: Nanos, note: String },
+    /// Reads mixed with writes in one job; `alone` is p99 without writes. `least`: the storage that changes
+    /// least, and by how much.
+    Mixed {
+        writes: String,
+        storage: String,
+        alone: Option<Nanos>,
+        p99: Nanos,
+        least: Option<(f64, String)>,
+        note: String,
+    },
     /// Reads of a job that can have background clients.
     ReadTail { job: String, storage: String, p99: String, note: String },
     /// Writes only.
@@ -228,17 +236,22 @@ fn block(out: &mut Formatter<'_>, finding: &Finding) -> fmt::Result {
             human_count(*rate),
             times(*growth)
         ),
-        Finding::Mixed { writes, storage, alone: Some(alone), p99, note } => {
+        Finding::Mixed { writes, storage, alone: Some(alone), p99, least, note } => {
             let values = (*alone, *p99);
+            let factor = p99.get() as f64 / alone.get().max(1) as f64;
+            let against = least.as_ref().map_or_else(String::new, |(least, other)| {
+                format!("{}, against {} on {other}; ", times(factor), times(*least))
+            });
             let (alone, p99) = (alone.to_string(), p99.to_string());
             let change = match values {
                 _ if alone == p99 => format!("stays at {p99}"),
                 (before, after) if after > before => format!("rises from {alone} to {p99}"),
                 _ => format!("falls from {alone} to {p99}"),
             };
+            let note = format!("{against}{note}");
             write!(out, "With {writes} writes, p99 read latency on {storage} {change} ({note}).")
         }
-        Finding::Mixed { writes, storage, alone: None, p99, note } => {
+        Finding::Mixed { writes, storage, alone: None, p99, note, .. } => {
             write!(out, "With {writes} writes, p99 read latency on {storage} is {p99} ({note}).")
         }
         Finding::ReadTail { job, storage, p99, note } => {
@@ -326,6 +339,7 @@ mod tests {
             storage: storage(),
             alone: Some(Nanos(12_810)),
             p99: Nanos(p99),
+            least: None,
             note: note(),
         };
         let said = [12_000, 12_812, 13_000].map(|p99| mixed(p99).to_string());
@@ -421,6 +435,7 @@ mod tests {
             storage: storage(),
             alone,
             p99: Nanos(3_190_000),
+            least: alone.map(|_| (1.1, "P4800X".to_owned())),
             note: note(),
         };
         let breakdown = |hop| Finding::Breakdown {

@@ -370,6 +370,7 @@ fn run_stacks(run: &Run) -> Vec<RunStack> {
         let declared = run.study.stack.iter().find(|stack| stack.name == record.name);
         let time_scale = declared.map_or(1, |stack| stack.scale);
         let raw = declared.is_some_and(|stack| stack.file_system == study::FileSystem::Raw);
+        let measured_cpu = declared.is_none_or(|stack| stack.cpu_time.is_none());
         let declared = declared.and_then(|stack| stack.identity.clone());
         let model = record.device.strip_prefix("model:").map(str::to_owned);
         RunStack {
@@ -380,7 +381,8 @@ fn run_stacks(run: &Run) -> Vec<RunStack> {
             simulated: run
                 .trials
                 .iter()
-                .any(|trial| trial.stack == record.name && trial.result.is_simulated()),
+                .any(|trial| trial.stack == record.name && trial.result.is_simulated())
+                && measured_cpu,
             raw,
         }
     };
