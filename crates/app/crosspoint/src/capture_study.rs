@@ -88,10 +88,16 @@ fn job(load: &DriveLoad) -> Option<String> {
         0 => String::new(),
         durable => format!("sync_every = {}\n", (writes.count / durable).max(1)),
     };
+    // Rounding must not remove the few writes, or reads, that there were.
+    let read_share = match (reads.count, writes.count) {
+        (0, _) => 0.0,
+        (_, 0) => 100.0,
+        _ => (reads.count as f64 / transfers as f64 * 100.0).clamp(0.01, 99.99),
+    };
     Some(format!(
         "duration = \"20s\"\n\n[experiment.job]\nengine = \"block\"\n\
-         read_share = \"{:.4}%\"\nqueue_depth = {:.0}\nalignment = \"4KiB\"\nsize_mix = [{}]\n{sync}",
-        reads.count as f64 / transfers as f64 * 100.0,
+         read_share = \"{:.2}%\"\nqueue_depth = {:.0}\nalignment = \"4KiB\"\nsize_mix = [{}]\n{sync}",
+        read_share,
         load.depth.ceil().clamp(1.0, 4096.0),
         mix.collect::<Vec<_>>().join(", ")
     ))
