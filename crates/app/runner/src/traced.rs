@@ -64,7 +64,7 @@ pub(crate) fn trace(
             ("completion", path.completion),
         ];
         for (name, time) in counters.into_iter().filter(|_| path.count > 0) {
-            let _ = result.totals.insert(format!("path_{kind}_{name}"), time as f64 / 1e9);
+            let _ = result.totals.insert(stats::path_total(kind, name), time as f64 / 1e9);
         }
     }
     let (own, traced) = (mean(result), mean(&job));

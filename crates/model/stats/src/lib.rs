@@ -33,7 +33,7 @@ pub use recorder::{Recorder, Sample, Summary};
 pub use recording::{Counts, DueShares, ErrorSample, Interval, Recording, Tallies, Tally, Total};
 pub use result::{
     CounterSample, DiskCounters, Limit, LoadRecord, OBSERVING_COST, ROUND_TRIP, TIME_KINDS,
-    TimedBy, TrialResult, Usage,
+    TimedBy, TrialResult, Usage, path_total,
 };
 pub use served::{Served, ServedKind, longer_words};
 pub use spread::Spread;

@@ -98,6 +98,13 @@ pub const OBSERVING_COST: &str = "observed_cost";
 /// Total of a trial: seconds from a request that costs the server nothing to its answer.
 pub const ROUND_TRIP: &str = "round_trip";
 
+/// Name of a trial's total: seconds of traced requests of a kind (`read`, `write`) in a part of the kernel's
+/// path (`submission`, `block_layer`, `drive`, `wake_up`, `completion`).
+#[must_use]
+pub fn path_total(kind: &str, part: &str) -> String {
+    format!("path_{kind}_{part}")
+}
+
 /// Who timed the threads of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimedBy {
