@@ -18,7 +18,8 @@ pub fn background_cpus(trial: &TrialRecord) -> Option<f64> {
         false => (result.usage?.cpu().as_secs_f64(), result.client_times().map(cpu)?),
     };
     let seconds = result.recording.intervals.last()?.end.as_secs_f64();
-    (seconds > 0.0).then(|| (all - clients).max(0.0) / seconds)
+    // A run folder may come from any user.
+    Some((all - clients) / seconds).filter(|cpus| cpus.is_finite()).map(|cpus| cpus.max(0.0))
 }
 
 /// Bytes that background work wrote, over those written to the drive: RocksDB's flushes and compactions; the
@@ -31,7 +32,7 @@ pub fn background_written(trial: &TrialRecord) -> Option<f64> {
         _ => total("page_bytes_written")? + total("doublewrite_bytes").unwrap_or_default(),
     };
     let written = trial.result.disk?.write_bytes;
-    (written > 0).then(|| (own / written as f64).min(1.0))
+    Some(own / written as f64).filter(|share| share.is_finite()).map(|share| share.clamp(0.0, 1.0))
 }
 
 #[cfg(test)]
@@ -59,5 +60,8 @@ mod tests {
         trial.result.totals.extend(wrote);
         trial.result.disk = Some(DiskCounters { write_bytes: 8_000_000, ..Default::default() });
         assert!((background_written(trial).unwrap() - 0.75).abs() < 1e-9);
+        trial.result.totals.insert("flush_bytes".into(), f64::NAN);
+        trial.result.totals.insert(TimedBy::Observation.name(TIME_KINDS[0], false), f64::INFINITY);
+        assert_eq!((background_cpus(trial), background_written(trial)), (None, None), "edited");
     }
 }

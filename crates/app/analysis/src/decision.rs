@@ -347,7 +347,7 @@ pub fn limited_by(group: &Group<'_>, counted: DecisionMetric) -> (LimitedBy, Vec
         | LimitedBy::Thread(_)
         | LimitedBy::Unknown => None,
     };
-    let gains = parts.as_ref().zip(main).and_then(|one| gains(group, one, counted.ops()));
+    let gains = parts.as_ref().zip(main).and_then(|one| gains(group, one, counted));
     (limited, gains.unwrap_or_default())
 }
 

@@ -7,20 +7,21 @@
 //! is not attributed, and waiting for CPUs (a drive that completes requests in bursts wakes many threads)
 //! may be due to the drive or not. CPU time per operation falls with the waits. The most that a free drive
 //! can give is without all of these. A measured wait for the drive contains the kernel's I/O path, which the
-//! least gain keeps. Another drive of the run that is faster shows what a free one gives at least. A
-//! simulation (`what_if`) is exact where it can run.
+//! least gain keeps. If the run has simulated drives, the fastest gives the ceiling of all. A simulation
+//! (`what_if`) is exact where it can run.
 
 use std::collections::BTreeMap;
 
 use archive::{TrialOutcome, TrialRecord};
 use stats::Limit;
 use study::Source;
-use workload::OpClass;
 
 use crate::doubts::{WarningKind, doubts_of};
 use crate::groups::{Group, Ops};
+use crate::metric::DecisionMetric;
+use crate::simulated_class::{ValueRange, class_of_group};
 
-use crate::time_parts::{Part, TimeParts, of_drive};
+use crate::time_parts::{Part, TimeParts, mixed_parts, of_drive, time_parts};
 
 /// What is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +39,7 @@ pub struct Gain {
     pub change: Change,
     /// Lower bound, at least 1.
     pub low: f64,
-    /// The estimate for a free drive: without its time and a quarter of what else the upper bound removes,
-    /// or what the fastest drive of the run gives if that is more.
+    /// The estimate for a free drive: without its time and a quarter of what else the upper bound removes.
     pub likely: f64,
     /// Upper bound.
     pub high: f64,
@@ -48,14 +48,19 @@ pub struct Gain {
 /// The gain of a faster drive, and that of more cores if CPU time is the bottleneck and they gain anything;
 /// `None` for open loops, block jobs and trials that are not steady, or if the number of cores is not known.
 #[must_use]
-pub fn gains(group: &Group<'_>, (parts, main): (&TimeParts, Part), ops: Ops) -> Option<Vec<Gain>> {
-    let mut changes = Vec::new();
-    if parts.drive_share().is_some() {
-        changes.push(Change::FreeDrive);
-    }
-    if main.is_cpu() {
-        changes.push(Change::TwiceTheCores);
-    }
+pub fn gains(
+    group: &Group<'_>,
+    (parts, main): (&TimeParts, Part),
+    counted: DecisionMetric,
+) -> Option<Vec<Gain>> {
+    let load = load_of(group, parts)?;
+    let drive = parts.drive_share().map(|_| free_drive(group, (parts, load), counted));
+    let cores = main.is_cpu().then(|| bounds(parts, Change::TwiceTheCores, load));
+    Some(drive.into_iter().chain(cores.filter(|one| one.high >= GAIN_MIN)).collect())
+}
+
+/// The load of a group; `None` where gains do not apply.
+fn load_of(group: &Group<'_>, parts: &TimeParts) -> Option<Load> {
     // A block job is the drive's own; a faster drive also fills a cache sooner.
     let mut doubts = group.trials.iter().flat_map(|trial| doubts_of(trial));
     let changes_over_time = doubts.any(|kind| kind == WarningKind::Unsteady);
@@ -78,14 +83,44 @@ pub fn gains(group: &Group<'_>, (parts, main): (&TimeParts, Part), ops: Ops) -> 
     // On saturated CPUs the run queue is theirs.
     let mut limits = group.trials.iter().flat_map(|trial| &trial.result.limits);
     let full = limits.any(|limit| matches!(limit, Limit::Processors { .. }));
-    let load = Load { clients: clients.unwrap_or(1), cores, device, full };
-    let fastest = fastest_other(group, ops, whole);
-    let of = |change| match (bounds(parts, change, load), fastest) {
-        (gain, Some(fastest)) if change == Change::FreeDrive => gain.at_least(fastest),
-        (gain, _) => gain,
-    };
-    let all = changes.into_iter().map(of);
-    Some(all.filter(|one| one.change == Change::FreeDrive || one.high >= GAIN_MIN).collect())
+    Some(Load { clients: clients.unwrap_or(1), cores, device, full })
+}
+
+/// What an infinitely fast drive gives: by the fastest simulated drive of the run, so that all stacks of a
+/// job have one ceiling; else by the group's own parts.
+fn free_drive(
+    group: &Group<'_>,
+    (parts, load): (&TimeParts, Load),
+    counted: DecisionMetric,
+) -> Gain {
+    let own = bounds(parts, Change::FreeDrive, load);
+    let Some(rates) = rates_of_job(group, counted.ops()) else { return own };
+    let most = rates.values().map(|rate| rate.value).fold(1.0, f64::max);
+    // A real drive may be faster than all simulated ones; those may also be simulated too slow.
+    let measured = !group.first.result.is_simulated();
+    let simulated =
+        rates.iter().filter(|(_, rate)| rate.simulated && (measured || rate.value >= 1.0));
+    let mut simulated: Vec<_> = simulated.collect();
+    simulated.sort_by(|a, b| b.1.value.total_cmp(&a.1.value));
+    let ceiling = simulated.iter().find_map(|(stack, rate)| {
+        let fastest = group.simulated_on(stack)?;
+        let parts = time_parts(&fastest, counted.ops()).or_else(|| mixed_parts(&fastest))?;
+        let gain = bounds(&parts, Change::FreeDrive, load_of(&fastest, &parts)?);
+        // A simulation's error, of a measured group.
+        let error = match measured {
+            false => ValueRange { low: 1.0, high: 1.0 },
+            true => {
+                let class = class_of_group(&fastest, counted)?;
+                class.real_over_simulated(&group.first.engine)?
+            }
+        };
+        let middle = (error.low * error.high).sqrt();
+        let [low, likely, high] =
+            [(gain.low, error.low), (gain.likely, middle), (gain.high, error.high)]
+                .map(|(gain, error)| (gain * rate.value * error).max(1.0));
+        Some(Gain { change: Change::FreeDrive, low, likely, high })
+    });
+    ceiling.unwrap_or(own).at_least(most)
 }
 
 impl Gain {
@@ -107,40 +142,44 @@ fn cores_of(trial: &TrialRecord, group: &Group<'_>) -> Option<f64> {
     }
 }
 
-/// The rate of the fastest other storage of the run on as many cores, over the group's. Simulated changes
+/// The rate of a job on a storage, over the group's.
+#[derive(Debug, Clone, Copy, Default)]
+struct Relative {
+    value: f64,
+    simulated: bool,
+}
+
+/// Rates of the group's job on the storages of the run, as far as they have as many cores. Simulated changes
 /// (`what_if`) do not count: they test these bounds.
-fn fastest_other(group: &Group<'_>, ops: Ops, cores: f64) -> Option<f64> {
-    let first = group.first;
-    let varied: Vec<&str> = group
-        .run
-        .study
-        .stack
-        .iter()
-        .filter(|one| one.variant_of.is_some())
-        .map(|one| one.name.as_str())
-        .collect();
+fn rates_of_job<'a>(group: &Group<'a>, ops: Ops) -> Option<BTreeMap<&'a str, Relative>> {
+    let (first, run) = (group.first, group.run);
+    let cores = cores_of(first, group)?;
+    let varied = |stack: &str| {
+        let mut all = run.study.stack.iter().filter(|one| one.variant_of.is_some());
+        all.any(|one| one.name == stack)
+    };
     let same = |trial: &&TrialRecord| {
         (&trial.experiment, &trial.engine, &trial.point)
             == (&first.experiment, &first.engine, &first.point)
             && trial.outcome == TrialOutcome::Complete
             && (trial.source == Source::Measured || trial.result.is_simulated())
-            && !varied.contains(&trial.stack.as_str())
+            && (trial.stack == first.stack || !varied(&trial.stack))
             && cores_of(trial, group) == Some(cores)
     };
-    let mut rates: BTreeMap<&str, (u64, f64)> = BTreeMap::new();
-    for trial in group.run.trials.iter().filter(same) {
+    let mut sums: BTreeMap<&str, (u64, f64, bool)> = BTreeMap::new();
+    for trial in run.trials.iter().filter(same) {
         let recording = &trial.result.recording;
-        let class: Option<OpClass> = match ops {
-            Ops::Only(class) => Some(class),
-            _ => None,
-        };
-        let sums = rates.entry(&trial.stack).or_default();
-        sums.0 += recording.total(class).counts.ops;
-        sums.1 += recording.seconds();
+        let sum = sums.entry(&trial.stack).or_default();
+        sum.0 += recording.total(ops.class()).counts.ops;
+        sum.1 += recording.seconds();
+        sum.2 = trial.result.is_simulated();
     }
-    let rate = |(operations, seconds): &(u64, f64)| *operations as f64 / seconds.max(1e-9);
-    let own = rates.get(first.stack.as_str()).map(rate).filter(|rate| *rate > 0.0)?;
-    rates.values().map(rate).reduce(f64::max).map(|most| most / own)
+    let rate = |(count, seconds, _): &(u64, f64, bool)| *count as f64 / seconds.max(1e-9);
+    let own = sums.get(first.stack.as_str()).map(rate).filter(|rate| *rate > 0.0)?;
+    let relative = |(stack, sum): (&&'a str, &(u64, f64, bool))| {
+        (*stack, Relative { value: rate(sum) / own, simulated: sum.2 })
+    };
+    Some(sums.iter().map(relative).collect())
 }
 
 /// Share of CPU time that an operation can save if it never waits: 32 to 48 % in three workloads of MariaDB
@@ -281,6 +320,43 @@ mod tests {
             bounds(&parts, Change::FreeDrive, load).high
         };
         assert!(gain(false) > 50.0 && gain(true) < 1.5, "{} {}", gain(false), gain(true));
+    }
+
+    /// Two stacks of a job whose rates on an infinitely fast drive differ contradict each other.
+    #[test]
+    fn all_stacks_of_a_job_have_one_ceiling() {
+        let stacks = ["a", "b"].map(|name| {
+            format!("[[stack]]\nname = \"{name}\"\ndevice = \"model:intel-p4800x\"\ncores = 2\n")
+        });
+        let study = format!(
+            "schema = 2\nname = \"s\"\n{}[[experiment]]\nname = \"e\"\n[experiment.job]\nengine = \
+             \"lmdb\"\nworkload = \"read_random\"\nrecords = 1000\nvalue_size = \"100B\"\n",
+            stacks.join("")
+        );
+        let mut run = crate::test_run::run_of(&study, Nanos(100_000));
+        for record in &mut run.header.stacks {
+            record.host_cores = Some((2, false));
+        }
+        // The second spends a tenth of its time in the drive, the first nine tenths.
+        for (trial, read) in run.trials.iter_mut().zip([0.9, 0.1]) {
+            let time = |kind: &str| match kind {
+                "read" => read,
+                "cpu" => 1.0 - read,
+                _ => 0.0,
+            };
+            let name = |kind| stats::TimedBy::Simulation.name(kind, false);
+            trial.result.totals = stats::TIME_KINDS.map(|kind| (name(kind), time(kind))).into();
+        }
+        let groups = crate::groups(&run);
+        let gain = |group: &Group<'_>| {
+            let parts = time_parts(group, group.classes()[0]).expect("parts");
+            let all = gains(group, (&parts, Part::DriveReads), DecisionMetric::Lookups);
+            all.expect("a steady closed loop")[0]
+        };
+        let (one, other) = (gain(&groups[0]), gain(&groups[1]));
+        // Their rates are the same.
+        assert_eq!((one.low, one.likely, one.high), (other.low, other.likely, other.high));
+        assert!(one.low > 1.0, "{one:?}");
     }
 
     /// "An infinitely fast drive: 2.0x" next to a drive that gives 2.5x.

@@ -145,6 +145,19 @@ impl<'a> Group<'a> {
         own.map_or(1, |stack| stack.scale)
     }
 
+    /// The simulated repetitions of the same job on another stack.
+    pub(crate) fn simulated_on(&self, stack: &str) -> Option<Self> {
+        let own = self.first;
+        let same = |trial: &&TrialRecord| {
+            (&trial.experiment, &trial.engine, &trial.point)
+                == (&own.experiment, &own.engine, &own.point)
+                && trial.stack == stack
+                && trial.result.is_simulated()
+        };
+        let trials: Vec<&'a TrialRecord> = self.run.trials.iter().filter(same).collect();
+        Some(Self { trials: trials.clone(), ..Self::of(self.run, trials.first()?) })
+    }
+
     /// One of its repetitions as a group, by the trial's number.
     pub fn alone(&self, number: u32) -> Option<Self> {
         let trial = self.trials.iter().find(|trial| trial.number == number)?;

@@ -253,10 +253,10 @@ pub(crate) fn limited_words(one: &Choice<'_>) -> String {
         LimitedBy::Thread(busy) => format!("the submitting thread ({} busy)", percent(busy)),
         LimitedBy::VolumeOperations(operations, waits) => {
             let operations = human_count(operations as f64);
-            format!("the volume's {operations} IOPS ({} of the time)", percent(waits))
+            format!("the volume's {operations} IOPS (throttled {} of the time)", percent(waits))
         }
         LimitedBy::VolumeBytes(bytes, waits) => {
-            format!("the volume's {}/s ({} of the time)", Bytes(bytes), percent(waits))
+            format!("the volume's {}/s (throttled {} of the time)", Bytes(bytes), percent(waits))
         }
         LimitedBy::StudyLimit(limit, used) => {
             let limit = match limit {
@@ -271,7 +271,9 @@ pub(crate) fn limited_words(one: &Choice<'_>) -> String {
         LimitedBy::OneAtATime(part) => {
             format!("one client at a time: {}", main(part, "of its time"))
         }
-        LimitedBy::Nothing(part) => format!("no part takes half: {}", main(part, "of the time")),
+        LimitedBy::Nothing(part) => {
+            format!("no single bottleneck; largest: {}", main(part, "of the time"))
+        }
         LimitedBy::Unknown => "".into(),
     }
 }
@@ -285,6 +287,14 @@ fn main_words(main: MainPart, group: &Group<'_>, of: &str) -> String {
             let whole = if whole == "drive" { drive_words(group) } else { whole };
             let own = match percent(main.own) == share {
                 true => part.to_owned(),
+                // The other one.
+                false if main.part == Part::Cpu => {
+                    format!(
+                        "{part} {}, run queue {}",
+                        percent(main.own),
+                        percent(main.share - main.own)
+                    )
+                }
                 false => format!("{part} {}", percent(main.own)),
             };
             format!("{whole} {share} {of} ({own})")

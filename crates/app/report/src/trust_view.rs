@@ -111,7 +111,7 @@ fn emulated(stack: &StackRecord, decisions: &[Decision<'_>]) -> String {
     let doubted = own.clone().filter(|c| matches!(c.standing, Reliability::Unreliable(_))).count();
     let simulated = own.clone().filter(|c| c.standing == Reliability::Simulated).count();
     if simulated > 0 {
-        return "run in virtual time; ranges do not contain the error of this drive's profile"
+        return "run in virtual time; ranges do not cover how well the model matches the real drive"
             .to_owned();
     }
     let mut text = match (doubted, own.count()) {

@@ -31,7 +31,7 @@ pub(crate) fn experiment_title<'a>(group: &Group<'a>) -> &'a str {
     found.map_or(name.as_str(), |one| if one.title.is_empty() { &one.name } else { &one.title })
 }
 
-/// The job in few words: `read-write, 4 connections, buffer pool 20%, durability device`.
+/// The job in few words: `read-write, 4 connections, buffer pool 20%, fsync at each commit`.
 pub(crate) fn point_words(group: &Group<'_>) -> String {
     let of = |name: &str| group.first.point.get(name).map(String::as_str);
     let mut words: Vec<String> = Vec::new();
@@ -59,7 +59,13 @@ pub(crate) fn point_words(group: &Group<'_>) -> String {
     words
         .extend(of("doublewrite").filter(|on| *on == "false").map(|_| "no doublewrite".to_owned()));
     words.extend(of("memory").filter(|m| *m != "unlimited").map(|m| format!("memory {m}")));
-    words.extend(of("durability").map(|word| format!("durability {word}")));
+    // Lookups make nothing durable.
+    let writes = of("workload").is_none_or(|word| word != "read_random");
+    words.extend(of("durability").filter(|_| writes).map(|word| match word {
+        "device" => "fsync at each commit".to_owned(),
+        "os" => "no fsync at commit".to_owned(),
+        other => format!("durability {other}"),
+    }));
     words.extend(Some(varied_words(group)).filter(|words| !words.is_empty()));
     words.join(", ")
 }
