@@ -64,6 +64,12 @@ fn load_of(group: &Group<'_>, parts: &TimeParts) -> Option<Load> {
     // A block job is the drive's own; a faster drive also fills a cache sooner.
     let mut doubts = group.trials.iter().flat_map(|trial| doubts_of(trial));
     let changes_over_time = doubts.any(|kind| kind == WarningKind::Unsteady);
+    let mut stacks = group.run.study.stack.iter();
+    let stack = stacks.find(|one| one.name == group.first.stack);
+    if stack.is_some_and(|one| one.cpu_time.is_some()) {
+        // What is left is made up.
+        return None;
+    }
     if group.is_open_loop() || group.first.engine == "block" || changes_over_time {
         return None;
     }

@@ -213,7 +213,7 @@ fn failure(error: &TracerError) -> Failure {
             "run it as root: sudo crosspoint capture ..."
         }
         TracerError::TooExpensive { .. } => "allow more: --max-overhead 40%",
-        TracerError::NoProcess(_) => "pidof mariadbd",
+        TracerError::NoProcess(_) | TracerError::Ended => "pidof mariadbd",
         TracerError::Stack(_) | TracerError::Read(_) => "crosspoint doctor",
         TracerError::Interrupted => "run it again",
     };

@@ -70,6 +70,9 @@ pub enum TracerError {
     /// No such process.
     #[error("process {0} does not exist")]
     NoProcess(u32),
+    /// All processes ended while the cost was measured.
+    #[error("the process ended before the recording began")]
+    Ended,
     /// Above the ceiling.
     #[error(
         "recording costs this process {lost:.0} % of its context switches; the limit is {limit:.0} %"
@@ -349,6 +352,10 @@ pub fn record(
     {
         let (lost, limit) = (lost * 100.0, wanted.overhead_max * 100.0);
         return Err(TracerError::TooExpensive { lost, limit });
+    }
+    let ended = |(pid, began): &(u32, u64)| started(*pid) != Some(*began);
+    if recorder.wanted.iter().all(ended) {
+        return Err(TracerError::Ended);
     }
     let (host, activity) = (HostCpu::now(), Activity::of(recorder.own()));
     recorder.kernel.switch(true)?;

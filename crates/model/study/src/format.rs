@@ -154,9 +154,9 @@ pub struct Stack {
     #[serde(default)]
     pub cores: u32,
     /// For databases in virtual time: CPU time of a thread between two calls of the C library that the
-    /// simulation replaces, and of each of these calls, 1ns to 1ms, instead of the measured CPU time. LMDB,
-    /// SQLite and RocksDB without a memory limit then give the same results in every run, others nearly the
-    /// same, but only storage and counts are realistic.
+    /// simulation replaces, and of each of these calls, 100ns to 1ms, instead of the measured CPU time. LMDB
+    /// and SQLite without a memory limit then give the same results in every run, others nearly the same, but
+    /// only storage and counts are realistic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_time: Option<Nanos>,
     /// For a device model: state of the flash before the first request.

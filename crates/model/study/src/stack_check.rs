@@ -77,8 +77,8 @@ fn wrong_cpu_time(stack: &Stack, model: bool) -> Option<String> {
     if !model || stack.attach {
         return Some("cpu_time is for device models in virtual time only".into());
     }
-    let allowed = (1..=1_000_000).contains(&time.get());
-    (!allowed).then(|| format!("cpu_time = {time}; allowed: 1ns to 1ms"))
+    let allowed = (100..=1_000_000).contains(&time.get());
+    (!allowed).then(|| format!("cpu_time = {time}; allowed: 100ns to 1ms"))
 }
 
 /// The reference must be a stack of the study, and no variant.
