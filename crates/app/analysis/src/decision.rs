@@ -16,7 +16,7 @@ use units::{Bytes, Rate};
 use workload::OpClass;
 
 use crate::doubts::{WarningKind, doubts_of};
-use crate::gain::{Gain, gains};
+use crate::gain::{Gain, gains, without_limit};
 use crate::groups::{Group, Ops, groups, in_flight, is_sql};
 pub use crate::metric::DecisionMetric;
 use crate::range::{RatioSide, ValueRange, ratio_range, value_range};
@@ -347,7 +347,12 @@ pub fn limited_by(group: &Group<'_>, counted: DecisionMetric) -> (LimitedBy, Vec
         | LimitedBy::Thread(_)
         | LimitedBy::Unknown => None,
     };
-    let gains = parts.as_ref().zip(main).and_then(|one| gains(group, one, counted));
+    let gains = match limited {
+        LimitedBy::StudyLimit(..) => {
+            parts.as_ref().and_then(|parts| Some(vec![without_limit(group, parts)?]))
+        }
+        _ => parts.as_ref().zip(main).and_then(|one| gains(group, one, counted)),
+    };
     (limited, gains.unwrap_or_default())
 }
 

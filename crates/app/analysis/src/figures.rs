@@ -103,6 +103,11 @@ fn group_figures(group: &Group<'_>) -> Vec<Figure> {
             out.push(figure(group, Ops::All.word(), metric, "x", 1.0, value));
         }
     }
+    let lifted = gains.iter().find(|gain| gain.change == Change::NoLimit);
+    out.extend(lifted.map(|gain| {
+        let most = Estimate::of(gain.high, 1);
+        figure(group, Ops::All.word(), "no_limit_gain_most", "x", 1.0, most)
+    }));
     open_loop_figures(group, &mut out);
     if group.trials.iter().any(|trial| failures(trial).0 > 0) {
         let errors = group.over_trials(|trial| Some(failures(trial).0 as f64));

@@ -30,6 +30,8 @@ pub enum Change {
     FreeDrive,
     /// Twice the cores.
     TwiceTheCores,
+    /// Without the limit that the study sets.
+    NoLimit,
 }
 
 /// Range of the rate after a change, relative to the present one.
@@ -57,6 +59,12 @@ pub fn gains(
     let drive = parts.drive_share().map(|_| free_drive(group, (parts, load), counted));
     let cores = main.is_cpu().then(|| bounds(parts, Change::TwiceTheCores, load));
     Some(drive.into_iter().chain(cores.filter(|one| one.high >= GAIN_MIN)).collect())
+}
+
+/// The gain without the limit that the study sets: from none to that of a drive that takes no time.
+pub(crate) fn without_limit(group: &Group<'_>, parts: &TimeParts) -> Option<Gain> {
+    let found = bounds(parts, Change::NoLimit, load_of(group, parts)?);
+    Some(Gain { low: 1.0, likely: 1.0, ..found })
 }
 
 /// The load of a group; `None` where gains do not apply.
@@ -229,21 +237,25 @@ fn bounds(parts: &TimeParts, change: Change, load: Load) -> Gain {
     let own = (1.0 - parts.share_of_others()).max(f64::MIN_POSITIVE);
     let cpu = parts.share(Part::Cpu) + parts.share(Part::WakeUps);
     let (removed, cores) = match change {
-        Change::FreeDrive => (parts.drive_share().unwrap_or(0.0), cores),
+        Change::FreeDrive | Change::NoLimit => (parts.drive_share().unwrap_or(0.0), cores),
         Change::TwiceTheCores => (parts.share(Part::RunQueue), 2.0 * cores),
     };
     let left = ((own - removed) / own).max(0.001);
     // Without waits the CPU's caches stay warm, and nothing is woken.
     let saved = match change {
-        Change::FreeDrive => {
+        Change::FreeDrive | Change::NoLimit => {
             let waits = (removed / own / WAITING).min(1.0);
             waits * (COLD * parts.share(Part::Cpu) + parts.share(Part::WakeUps))
         }
         Change::TwiceTheCores => 0.0,
     };
     let behind: &[Part] = match change {
-        Change::FreeDrive if full => &[Part::Background, Part::Stalls, Part::Rest],
-        Change::FreeDrive => &[Part::Background, Part::Stalls, Part::Rest, Part::RunQueue],
+        Change::FreeDrive | Change::NoLimit if full => {
+            &[Part::Background, Part::Stalls, Part::Rest]
+        }
+        Change::FreeDrive | Change::NoLimit => {
+            &[Part::Background, Part::Stalls, Part::Rest, Part::RunQueue]
+        }
         Change::TwiceTheCores => &[],
     };
     let behind: f64 = behind.iter().map(|part| parts.share(*part)).sum();
@@ -258,7 +270,7 @@ fn bounds(parts: &TimeParts, change: Change, load: Load) -> Gain {
     let high = bound(left - avoidable, saved).max(least);
     let others = (clients as f64 * own - 1.0).max(0.0) * cpu / own / cores;
     let low = match change {
-        Change::FreeDrive => 1.0 / ((own - removed.min(device)) / own + others),
+        Change::FreeDrive | Change::NoLimit => 1.0 / ((own - removed.min(device)) / own + others),
         Change::TwiceTheCores => 1.0,
     };
     let low = low.clamp(1.0, least);

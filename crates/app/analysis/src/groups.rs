@@ -155,7 +155,8 @@ impl<'a> Group<'a> {
                 && trial.result.is_simulated()
         };
         let trials: Vec<&'a TrialRecord> = self.run.trials.iter().filter(same).collect();
-        Some(Self { trials: trials.clone(), ..Self::of(self.run, trials.first()?) })
+        let first = *trials.first()?;
+        Some(Self { trials, ..Self::of(self.run, first) })
     }
 
     /// One of its repetitions as a group, by the trial's number.

@@ -335,6 +335,7 @@ fn gain_words(gain: &Gain) -> String {
     let change = match gain.change {
         Change::FreeDrive => "an infinitely fast drive",
         Change::TwiceTheCores => "twice the cores",
+        Change::NoLimit => "without this limit",
     };
     format!("; {change}: {}", gain_range(gain))
 }
@@ -350,7 +351,7 @@ pub(crate) fn gain_range(Gain { change, low, likely, high }: &Gain) -> String {
     match change {
         _ if low == high => format!("{high} \u{d7} this rate"),
         Change::FreeDrive => format!("about {likely} \u{d7} this rate ({low} to {high} \u{d7})"),
-        Change::TwiceTheCores => format!("{low} to {high} \u{d7} this rate"),
+        Change::TwiceTheCores | Change::NoLimit => format!("{low} to {high} \u{d7} this rate"),
     }
 }
 
