@@ -280,7 +280,7 @@ pub enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Simulate power loss under a database on an emulated drive and report lost acknowledged writes
+    /// Simulate power loss under a database on a modelled drive and report lost acknowledged writes
     #[command(after_help = "Example: crosspoint power-cuts lmdb --cuts 20\n\n\
             Exit code 7: acknowledged data was lost. With --drop-flushes that is expected.")]
     PowerCuts(PowerCutsArguments),

@@ -135,17 +135,21 @@ pub struct PowerCutsArguments {
     /// Model of the drive: a name from `crosspoint device list`, or a profile file
     #[arg(long, default_value = "intel-s3520")]
     pub model: String,
-    /// Size of the drive
-    #[arg(long, default_value = "320MiB")]
+    /// Use a real file system on a drive that is attached to the kernel instead of a simulated one: needs
+    /// root; also for MariaDB
+    #[arg(long)]
+    pub attach: bool,
+    /// Size of the attached drive
+    #[arg(long, default_value = "320MiB", requires = "attach")]
     pub size: units::Bytes,
-    /// File system to create on the drive
-    #[arg(long, value_enum, default_value_t = CutFileSystem::Ext4)]
+    /// File system to create on the attached drive
+    #[arg(long, value_enum, default_value_t = CutFileSystem::Ext4, requires = "attach")]
     pub file_system: CutFileSystem,
-    /// Working directory for the drive and the database
-    #[arg(long, default_value = ".")]
+    /// Working directory for the attached drive and the database
+    #[arg(long, default_value = ".", requires = "attach")]
     pub at: PathBuf,
-    /// For each cut that lost data, save the drive image in this directory (as seed-S-cut-N.img); --json
-    /// lists the lost blocks
+    /// For each cut that lost data, save what the cut left in this directory: a directory seed-S-cut-N, or
+    /// the image of an attached drive (.img), whose lost blocks --json lists
     #[arg(long, value_name = "FOLDER")]
     pub keep: Option<PathBuf>,
     /// Print a JSON document

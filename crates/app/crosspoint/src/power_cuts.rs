@@ -1,8 +1,8 @@
-//! `crosspoint power-cuts`: what databases keep after a power cut on an emulated drive.
+//! `crosspoint power-cuts`: what databases keep after a power cut on a modelled drive.
 //!
 //! Lost data is reported with its seed and an exit code.
 
-use runner::{CutRecord, Kept, PowerCuts, power_cuts, study_of};
+use runner::{AttachedDrive, CutRecord, Kept, PowerCuts, power_cuts, study_of};
 use serde_json::{Value, json};
 use stack::Format;
 use study::{Job, plan};
@@ -32,8 +32,7 @@ pub fn run(arguments: &PowerCutsArguments) -> Result<ExitCode, Failure> {
     };
     let wanted = PowerCuts {
         model: &arguments.model,
-        size: arguments.size,
-        format,
+        attached: arguments.attach.then_some(AttachedDrive { size: arguments.size, format }),
         cuts: arguments.cuts,
         seed: Seed(arguments.seed),
         writes: arguments.writes,
@@ -85,16 +84,16 @@ fn document(arguments: &PowerCutsArguments, done: &[CutRecord]) -> Value {
             "number": cut.number,
             "write": cut.write,
             "under_load": cut.under_load,
-            "unflushed_blocks": cut.drive.unflushed,
-            "lost_blocks": cut.drive.lost.len(),
-            "torn_blocks": cut.drive.torn(),
+            "unflushed_blocks": cut.losses.unflushed,
+            "lost_blocks": cut.losses.lost,
+            "torn_blocks": cut.losses.torn,
             "acknowledged": cut.acknowledged,
             "found": found,
             "said": words,
             "kept_drive": cut.image.as_ref().map(|image| json!({
                 "file": image.as_ref().ok(),
                 "not_kept": image.as_ref().err(),
-                "lost": cut.drive.lost.iter().map(|one| json!({
+                "lost": cut.blocks.iter().map(|one| json!({
                     "block": one.block,
                     "sectors_written": one.sectors_written,
                 })).collect::<Vec<_>>(),
@@ -126,9 +125,9 @@ fn tell(arguments: &PowerCutsArguments, done: &[CutRecord], lost: &[(&CutRecord,
     );
     out!(
         "drive:    {} blocks of 4 KiB were written and not flushed; {} of them were lost, {} torn",
-        of(|cut| cut.drive.unflushed),
-        of(|cut| cut.drive.lost.len() as u64),
-        of(|cut| cut.drive.torn())
+        of(|cut| cut.losses.unflushed),
+        of(|cut| cut.losses.lost),
+        of(|cut| cut.losses.torn)
     );
     let tells = done.iter().filter(|cut| cut.tells()).count();
     let unusable = done.iter().filter(|cut| matches!(cut.kept, Kept::Unusable(_))).count();

@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use device::Model;
 use engine::{EngineError, Hosting, Place, Preload, PrivateServer, Row, Server, Statements};
 use stack::{Journal, Limits};
 use study::{Experiment, KvJob, SqlJob, Trial};
 use units::Seed;
+use vtime::{Drive, Host};
 use worker::{Ended, Waiting};
 use workload::{SQL_C, SQL_PAD};
 
@@ -106,6 +108,22 @@ impl<'a> CutDatabase<'a> {
         }
     }
 
+    /// Writes on a simulated drive until its power `is_gone`.
+    ///
+    /// # Errors
+    /// The engine fails before the power cut, or a server is not simulated.
+    pub fn write_simulated(
+        &mut self,
+        on: (&Host, Drive<Model>),
+        is_gone: &dyn Fn() -> bool,
+        with: (&Journal, &AtomicBool),
+    ) -> Result<(), RunnerError> {
+        match self {
+            Self::Kv(own) => own.write_simulated(on, is_gone, with),
+            Self::Sql(_) => unreachable!("invariant: servers are cut on attached drives"),
+        }
+    }
+
     /// Kills its processes, as a power cut would.
     pub fn end(&mut self) {
         if let Self::Sql(own) = self {
@@ -168,6 +186,27 @@ impl KvUnderCut<'_> {
                 | Ended::Said(reason) => Err(failed_before(&reason)),
             }
         })
+    }
+
+    fn write_simulated(
+        &self,
+        on: (&Host, Drive<Model>),
+        is_gone: &dyn Fn() -> bool,
+        (journal, stop): (&Journal, &AtomicBool),
+    ) -> Result<(), RunnerError> {
+        let (experiment, trial, job) = self.of;
+        let asking = self.asking(journal, (stop, SURE));
+        let places = (self.place.as_path(), Some(self.ledger.as_path()));
+        let of = (trial, job);
+        match databases::simulate(places, experiment, of, &asking, on, &mut |_| ())?.ended {
+            Ended::Done(_) | Ended::Stopped => Ok(()),
+            _ if is_gone() => Ok(()),
+            Ended::Failed(reason)
+            | Ended::Refused { reason, .. }
+            | Ended::Died(reason)
+            | Ended::Wrong(reason)
+            | Ended::Said(reason) => Err(failed_before(&reason)),
+        }
     }
 
     /// Without a ledger nothing was acknowledged.

@@ -271,12 +271,17 @@ pub(crate) fn keep(from: &Path, to: &Path) -> io::Result<()> {
     if fs::rename(from, to).is_ok() {
         return own_again(to);
     }
+    copy(from, to)
+}
+
+/// Copies the files of a directory.
+pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let (from, to, kind) = (entry.path(), to.join(entry.file_name()), entry.file_type()?);
         if kind.is_dir() {
-            keep(&from, &to)?;
+            copy(&from, &to)?;
         } else if kind.is_file() {
             let mut old = fs::File::open(from)?;
             let mut new = archive::output::new_private_file(&to)?;

@@ -1,9 +1,9 @@
-//! Power cuts under databases: a real engine writes on an emulated drive, the power is cut at a write drawn
+//! Power cuts under databases: a real engine writes on a modelled drive, the power is cut at a write drawn
 //! from a seed, and the database is reopened and compared with the acknowledgements.
 //!
-//! Each cut has a fresh file system and database. At the cut the drive loses some unflushed blocks and fails
-//! every request, and the engine's process is killed; then power is restored, the file system is mounted and
-//! the engine recovers. Invariants: draws depend on the seed and the number of the cut only (which write that
+//! Each cut has a fresh database, on a simulated drive or in a fresh file system on an attached one. At the
+//! cut the drive loses some unflushed blocks, and the engine's process is killed; then the engine recovers
+//! from what is left. Invariants: draws depend on the seed and the number of the cut only (which write that
 //! is depends on the engine's threads); the log of acknowledgements is not on the drive; nothing of a cut
 //! outlives it.
 
@@ -12,69 +12,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use archive::output::make_directory;
-use attach::{Missing, PowerCut, Store};
-use stack::{Format, Journal, StackError, Volume, WorkArea};
+use attach::{Missing, Store};
+use stack::{Journal, StackError, Volume, WorkArea};
 use study::{Job, Trial};
-use units::{Bytes, Nanos, Seed, Share};
+use units::{Bytes, Nanos};
+use vtime::CutLosses;
 
 use crate::RunnerError;
 use crate::cut_databases::{CutDatabase, Kept, SURE};
+use crate::cut_records::{AttachedDrive, CutRecord, NAMES_MAX, PowerCuts};
 use crate::drives::{CutPlan, DriveProcess, DriveSpec};
+use crate::simulated_cuts::SimulatedDrive;
 
 /// Smallest drive that is permitted, to leave room for a file system.
 const SIZE_LEAST: Bytes = Bytes::mib(64);
 /// Time limit for a loop device to disappear after its file system.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Parameters of a series of power cuts.
-#[derive(Debug, Clone, Copy)]
-pub struct PowerCuts<'a> {
-    /// Model of the drive.
-    pub model: &'a str,
-    /// Its size.
-    pub size: Bytes,
-    /// Its file system.
-    pub format: Format,
-    /// Number of cuts.
-    pub cuts: u32,
-    /// Seed of all draws.
-    pub seed: Seed,
-    /// The cut happens at one of the first `writes` writes.
-    pub writes: u64,
-    /// Share of flushes that the drive acknowledges and drops.
-    pub lies: Share,
-    /// Directory for everything that is created.
-    pub at: &'a Path,
-    /// Directory for drives of cuts that lost data.
-    pub keep: Option<&'a Path>,
-}
-
-/// One cut.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CutRecord {
-    /// From 1.
-    pub number: u32,
-    /// The write at which power was cut, counted from when the database was ready.
-    pub write: u64,
-    /// Whether the writer was still running.
-    pub under_load: bool,
-    /// What the drive lost.
-    pub drive: PowerCut,
-    /// Acknowledged loads and updates, at most one of each per record; or rows of a server.
-    pub acknowledged: u64,
-    /// What the database kept.
-    pub kept: Kept,
-    /// The kept drive of a cut that lost data, or why it could not be kept.
-    pub image: Option<Result<PathBuf, String>>,
-}
-
-impl CutRecord {
-    /// Whether the cut could have lost data: under load, with acknowledgements, and lost blocks.
-    #[must_use]
-    pub const fn tells(&self) -> bool {
-        self.under_load && self.acknowledged > 0 && !self.drive.lost.is_empty()
-    }
-}
 
 /// Cuts the power `plan.cuts` times; calls `heard` after each cut. Returns fewer cuts if `stop` was set.
 ///
@@ -89,23 +42,32 @@ pub fn power_cuts(
     if let Some(keep) = plan.keep {
         make_directory(keep)?;
     }
-    let drive = Drive::attach(plan, journal)?;
-    let mut cuts = Vec::new();
-    for number in 1..=plan.cuts {
-        let cut = one(plan, number, (&drive, trial), (journal, stop));
-        match cut {
-            Ok(Some(cut)) => {
-                heard(&cut);
-                cuts.push(cut);
-            }
-            Ok(None) => break,
-            Err(error) => {
-                drive.served.end()?;
-                return Err(error);
-            }
+    match plan.attached {
+        None => {
+            let drive = SimulatedDrive::new(plan, trial, journal)?;
+            repeat(plan, &mut |number| drive.cut((plan, number), trial, (journal, stop)), heard)
+        }
+        Some(attached) => {
+            let drive = Drive::attach(plan, attached, journal)?;
+            let mut cut = |number| one(plan, number, (&drive, trial), (journal, stop));
+            let cuts = repeat(plan, &mut cut, heard);
+            drive.served.end().map_err(RunnerError::from).and(cuts)
         }
     }
-    drive.served.end()?;
+}
+
+/// All cuts, until one is stopped.
+fn repeat(
+    plan: &PowerCuts<'_>,
+    cut: &mut dyn FnMut(u32) -> Result<Option<CutRecord>, RunnerError>,
+    heard: &mut dyn FnMut(&CutRecord),
+) -> Result<Vec<CutRecord>, RunnerError> {
+    let mut cuts = Vec::new();
+    for number in 1..=plan.cuts {
+        let Some(cut) = cut(number)? else { break };
+        heard(&cut);
+        cuts.push(cut);
+    }
     Ok(cuts)
 }
 
@@ -116,20 +78,23 @@ const PATH: Nanos = Nanos::from_millis(10);
 struct Drive {
     served: DriveProcess,
     area: WorkArea,
+    of: AttachedDrive,
 }
 
 impl Drive {
-    fn attach(plan: &PowerCuts<'_>, journal: &Journal) -> Result<Self, RunnerError> {
+    fn attach(
+        plan: &PowerCuts<'_>,
+        of: AttachedDrive,
+        journal: &Journal,
+    ) -> Result<Self, RunnerError> {
         let refused = |reason: String, next: String| {
             StackError::refused(&format!("model:{}", plan.model), reason, next)
         };
         attach::available().map_err(|Missing { reason, next }| refused(reason, next))?;
-        let profile = crate::profile(plan.model)?;
-        if plan.size < SIZE_LEAST || plan.size > profile.capacity {
-            let reason = format!(
-                "a drive of {} is not possible: {SIZE_LEAST} to {}",
-                plan.size, profile.capacity
-            );
+        let (profile, size) = (crate::profile(plan.model)?, of.size);
+        if size < SIZE_LEAST || size > profile.capacity {
+            let reason =
+                format!("a drive of {size} is not possible: {SIZE_LEAST} to {}", profile.capacity);
             return Err(refused(reason, "--size 256MiB".into()).into());
         }
         let area = WorkArea::create(journal, plan.at, "power-cuts")?;
@@ -139,13 +104,13 @@ impl Drive {
             spin: Some(Nanos::ZERO),
             path: Some(PATH),
             transport: Some("classic".into()),
-            ..DriveSpec::own(plan.model, plan.size, area.fresh("drive")?)
+            ..DriveSpec::own(plan.model, size, area.fresh("drive")?)
         };
-        Ok(Self { served: DriveProcess::start(&spec, Some(journal.mark()))?, area })
+        Ok(Self { served: DriveProcess::start(&spec, Some(journal.mark()))?, area, of })
     }
 
-    fn volume(&self, journal: &Journal, format: Format) -> Result<Volume, StackError> {
-        Volume::over_file(journal, &self.area, self.served.file(), Some(format))
+    fn volume(&self, journal: &Journal) -> Result<Volume, StackError> {
+        Volume::over_file(journal, &self.area, self.served.file(), Some(self.of.format))
     }
 
     /// Unmounts a file system, and waits until no request reaches the drive any more.
@@ -163,9 +128,6 @@ impl Drive {
     }
 }
 
-/// Maximum number of drive images with one name in a folder.
-const NAMES_MAX: u32 = 1000;
-
 /// The contents of a drive after a cut; removed with the work area unless kept.
 struct DriveImage<'a> {
     store: Store,
@@ -182,7 +144,7 @@ impl<'a> DriveImage<'a> {
         let path = drive.area.path().join("image");
         let _ = std::fs::remove_file(&path);
         drive.served.copy_to(&path)?;
-        let store = Store::in_file(&path, plan.size);
+        let store = Store::in_file(&path, drive.of.size);
         let store = store.map_err(StackError::io("write", &path))?;
         Ok(Self { store, keep, name: format!("seed-{}-cut-{number}", plan.seed.0) })
     }
@@ -209,11 +171,10 @@ fn one(
     (drive, (study, trial)): (&Drive, (&study::Study, &Trial)),
     (journal, stop): (&Journal, &AtomicBool),
 ) -> Result<Option<CutRecord>, RunnerError> {
-    let seed = plan.seed.derive("cut", u64::from(number));
-    let write = 1 + seed.derive("write", 0).0 % plan.writes;
+    let (seed, write) = plan.draw(number);
     let experiment = &study.experiment[0];
     drive.served.begin_faults(None)?;
-    let volume = drive.volume(journal, plan.format)?;
+    let volume = drive.volume(journal)?;
     volume.remake()?;
     let place = volume.path().join("database");
     std::fs::create_dir(&place).map_err(StackError::io("make", &place))?;
@@ -255,7 +216,7 @@ fn one(
     };
     // Power is restored.
     drive.served.begin_faults(None)?;
-    let volume = drive.volume(journal, plan.format)?;
+    let volume = drive.volume(journal)?;
     let kept = match volume.mount_again() {
         Ok(()) => database.look(with)?,
         Err(error) if error.is_busy() => return Err(error.into()),
@@ -267,8 +228,13 @@ fn one(
         Some(image) if !matches!(kept, Kept::All(_)) => Some(image.keep()),
         _ => None,
     };
-    let drive = drive_lost;
-    let record = CutRecord { number, write, under_load, drive, acknowledged, kept, image };
+    let losses = CutLosses {
+        unflushed: drive_lost.unflushed,
+        lost: drive_lost.lost.len() as u64,
+        torn: drive_lost.torn(),
+    };
+    let blocks = drive_lost.lost;
+    let record = CutRecord { number, write, under_load, losses, blocks, acknowledged, kept, image };
     Ok((!stop.load(Ordering::Relaxed)).then_some(record))
 }
 

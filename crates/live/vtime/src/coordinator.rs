@@ -160,6 +160,10 @@ impl<'h, D: Device> Coordinator<'h, D> {
                     return Err(VtimeError::Stuck { threads: self.joined().count() });
                 }
             }
+            if self.drive.loses_power() {
+                self.kill();
+                return self.drive.cut_power().map_err(VtimeError::io("write the drive's image"));
+            }
             if self.is_over() || self.shared.header.stop.load(Relaxed) == 1 {
                 self.kill();
                 return Ok(());

@@ -9,6 +9,7 @@
 mod cached;
 mod io;
 mod layout;
+mod power;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -21,6 +22,7 @@ use io::{Io, WriteBack};
 use layout::{JOURNAL, Layout, PAGE, Step};
 
 use crate::file_access::{AccessStart, DriveTotals, FileAccess, FileSystem, StepEnd};
+use crate::power_cut::Medium;
 use crate::wire::access;
 
 /// Read-ahead of a sequential buffered read, pages: 128 KiB (`VM_READAHEAD_PAGES`).
@@ -83,6 +85,10 @@ pub struct Drive<D> {
     done: Vec<Completion>,
     last: Nanos,
     totals: DriveTotals,
+    /// What survives a power cut, if one is to come.
+    medium: Option<Box<Medium>>,
+    /// The file that the current access flushes, and whether that commits the journal.
+    flushed: Option<(u64, bool)>,
 }
 
 impl<D: Device> Drive<D> {
@@ -109,10 +115,12 @@ impl<D: Device> Drive<D> {
             awaited: BTreeSet::new(),
             write_back: None,
             delayed: EventQueue::default(),
-            next_io: 0,
+            next_io: 1,
             done: Vec::new(),
             last: Nanos::ZERO,
             totals: DriveTotals::default(),
+            medium: None,
+            flushed: None,
         }
     }
 
@@ -220,6 +228,9 @@ impl<D: Device> Drive<D> {
             file.metadata |= last >= new_from;
             file.written = file.written.max(what.offset + what.length);
             file.mapped_for_writing |= mapped;
+            if let Some(medium) = &mut self.medium {
+                medium.wrote(what.file, first..=last, direct);
+            }
         }
         if writes && what.flags & access::SYNC != 0 {
             self.sync_steps(what.file, false, &mut steps);
@@ -262,6 +273,7 @@ impl<D: Device> Drive<D> {
 
     /// The size of a file was set, or a file was made.
     pub fn resize(&mut self, file: u64, size: u64) {
+        self.medium.iter_mut().for_each(|medium| medium.resized(file, size));
         let file = self.files.entry(file).or_default();
         file.metadata = true;
         let kept = file.dirty.split_off(&size.div_ceil(PAGE));
@@ -280,6 +292,7 @@ impl<D: Device> Drive<D> {
 
     /// Removes a file with its dirty pages.
     pub fn remove(&mut self, file: u64) {
+        self.medium.iter_mut().for_each(|medium| medium.removed(file));
         let Some(state) = self.files.remove(&file) else { return };
         self.dirty -= state.dirty.len() as u64;
         self.layout.pages(file).for_each(|(_, place)| self.cache.forget(place as u32));
@@ -359,6 +372,9 @@ impl<D: Device> Drive<D> {
     ) -> AccessStart {
         let id = self.next_io;
         self.next_io += 1;
+        if let (Some(medium), Some((file, commits))) = (&mut self.medium, self.flushed.take()) {
+            medium.flush_begins(id, file, commits);
+        }
         let first = steps.front().filter(|_| cached).into_iter().flatten();
         let own = first.filter(|request| request.operation == Operation::Read);
         let pages =
@@ -393,6 +409,7 @@ impl<D: Device> Drive<D> {
         }
         let Some(step) = io.steps.front() else {
             self.pending.remove(&id);
+            self.medium.iter_mut().for_each(|medium| medium.ended(id));
             return None;
         };
         let (wait, kind) = match step[0].operation {
@@ -442,6 +459,7 @@ impl<D: Device> Drive<D> {
         // What was never written is a directory, or a file that others changed.
         let touched = metadata && (state.tick == 0 || std::mem::take(&mut state.is_touched));
         let commits = std::mem::take(&mut state.metadata) || touched;
+        self.flushed = Some((file, commits));
         let mut journal = |pages: u64, fua: bool| {
             let page = self.journal % (JOURNAL - 2);
             self.journal += pages;

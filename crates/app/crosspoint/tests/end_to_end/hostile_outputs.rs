@@ -393,7 +393,7 @@ fn power_cuts_that_are_killed_during_a_mount_end() {
     let Some(()) = needs(test, &["root", "losetup", "mkfs.ext4", "/dev/fuse"]) else { return };
     let scratch = crate::support::DiskScratch(Scratch::new());
     let mut command = scratch.crosspoint();
-    command.args(["power-cuts", "lmdb", "--cuts", "50", "--size", "256MiB"]);
+    command.args(["power-cuts", "lmdb", "--attach", "--cuts", "50", "--size", "256MiB"]);
     command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     for _ in 0..3 {
         let mut child = command.spawn().expect("it starts");

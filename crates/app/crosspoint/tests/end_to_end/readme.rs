@@ -139,7 +139,6 @@ fn words_of(command: &str, place: &str, tiny: &str) -> String {
         .replace("/mnt/nvme", place)
         .replace("--runtime 2 ", "--runtime 1 ")
         .replace("--repeat 5", "--repeat 2")
-        .replace("power-cuts lmdb --cuts 20", "power-cuts lmdb --cuts 1")
         .replace("DIRECTORY", "pages")
         .replace(
             "quickstart-made --stacks this-disk,aws-gp3",
