@@ -4,13 +4,16 @@ use std::ffi::{c_char, c_int, c_long, c_void};
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Acquire;
 
-use libc::timespec;
+use libc::{
+    epoll_event, fd_set, mode_t, msghdr, pid_t, pollfd, rusage, size_t, sockaddr, socklen_t,
+    timespec, timeval,
+};
 
-use crate::files::{flush, transfer};
 use crate::real::{answer, calls, nanos, real, set_errno, system_call};
 use crate::turn::{Turn, Wait, key_of};
+use crate::{children, clock, files, maps, polling, sockets};
 
-/// System calls by number: futexes are simulated, asynchronous I/O is not.
+/// System calls by number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall(
     number: c_long,
@@ -21,29 +24,29 @@ pub unsafe extern "C" fn syscall(
     e: c_long,
     f: c_long,
 ) -> c_long {
-    let real = || answer(system_call(number, [a, b, c, d, e, f]));
-    match number {
-        libc::SYS_futex => match Turn::enter() {
+    let arguments = [a, b, c, d, e, f];
+    // SAFETY: the caller's arguments.
+    let done = unsafe { by_number(number, arguments) };
+    done.unwrap_or_else(|| answer(system_call(number, arguments)))
+}
+
+/// A system call that waits, uses files, or makes threads, as the function of the C library; `None` for
+/// others.
+pub unsafe fn by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
+    let [a, b, c, d, ..] = arguments;
+    let done = match number {
+        libc::SYS_futex => {
+            let real = || answer(system_call(number, arguments));
             // SAFETY: the caller's arguments, those of futex(2).
-            Some(turn) => unsafe { futex(&turn, (a, b, c, d), real) },
-            None => real(),
-        },
+            unsafe { futex(&Turn::enter()?, (a, b, c, d), real) }
+        }
         libc::SYS_sched_setattr if Turn::is_simulated() => 0,
-        // The library's own versions of these know the drive.
-        libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 => {
-            let offset = [libc::SYS_pread64, libc::SYS_pwrite64].contains(&number).then_some(d);
-            let writes = [libc::SYS_write, libc::SYS_pwrite64].contains(&number);
-            transfer(number, [a, b, c, d, 0, 0], offset, writes) as c_long
+        libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => {
+            Turn::enter()?.uncovered("fork or clone by system call");
+            -1
         }
-        libc::SYS_fsync | libc::SYS_fdatasync => {
-            c_long::from(flush(a as c_int, number, number == libc::SYS_fsync))
-        }
-        libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3
-            if Turn::is_simulated() =>
-        {
-            if let Some(turn) = Turn::enter() {
-                turn.uncovered("fork by system call");
-            }
+        libc::SYS_sync | libc::SYS_syncfs => {
+            Turn::enter()?.uncovered("sync by system call");
             -1
         }
         // Programs fall back to reads, which are simulated.
@@ -51,8 +54,143 @@ pub unsafe extern "C" fn syscall(
             set_errno(libc::ENOSYS);
             -1
         }
-        _ => real(),
+        // SAFETY: the caller's arguments.
+        _ => unsafe {
+            files_by_number(number, arguments)
+                .or_else(|| waits_by_number(number, arguments))
+                .or_else(|| sockets_by_number(number, arguments))?
+        },
+    };
+    Some(done)
+}
+
+unsafe fn files_by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
+    let [a, b, c, d, e, f] = arguments;
+    let (file, path, other) = (a as c_int, a as *const c_char, b as *const c_char);
+    let reads = [libc::SYS_read, libc::SYS_readv];
+    let writes = [libc::SYS_write, libc::SYS_writev];
+    let at = [libc::SYS_pread64, libc::SYS_preadv, libc::SYS_pwrite64, libc::SYS_pwritev];
+    if reads.contains(&number) || writes.contains(&number) || at.contains(&number) {
+        let offset = at.contains(&number).then_some(d);
+        let is_write = writes.contains(&number) || at[2..].contains(&number);
+        return Some(files::transfer(number, arguments, offset, is_write) as i64);
     }
+    // SAFETY: the caller's arguments.
+    let done = unsafe {
+        match number {
+            libc::SYS_open => files::open(path, b as c_int, c as mode_t),
+            libc::SYS_openat => files::openat(file, other, c as c_int, d as mode_t),
+            libc::SYS_creat => files::creat(path, b as mode_t),
+            libc::SYS_close => files::close(file),
+            libc::SYS_dup => files::dup(file),
+            libc::SYS_dup2 => files::dup2(file, b as c_int),
+            libc::SYS_dup3 => files::dup3(file, b as c_int, c as c_int),
+            libc::SYS_fcntl => files::fcntl(file, b as c_int, c),
+            libc::SYS_fsync => files::fsync(file),
+            libc::SYS_fdatasync => files::fdatasync(file),
+            libc::SYS_ftruncate => files::ftruncate(file, b),
+            libc::SYS_fallocate => files::fallocate(file, b as c_int, c, d),
+            libc::SYS_truncate => files::truncate(path, b),
+            libc::SYS_unlink => files::unlink(path),
+            libc::SYS_unlinkat => files::unlinkat(file, other, c as c_int),
+            libc::SYS_rename => files::rename(path, other),
+            libc::SYS_renameat => files::renameat(file, other, c as c_int, d as *const c_char),
+            libc::SYS_renameat2 if e == 0 => {
+                files::renameat(file, other, c as c_int, d as *const c_char)
+            }
+            libc::SYS_mmap if e as c_int >= 0 => {
+                let (place, protection) = (a as *mut c_void, c as c_int);
+                return Some(
+                    maps::mmap(place, b as size_t, protection, d as c_int, e as c_int, f) as i64
+                );
+            }
+            libc::SYS_munmap => maps::munmap(a as *mut c_void, b as size_t),
+            libc::SYS_msync => maps::msync(a as *mut c_void, b as size_t, c as c_int),
+            libc::SYS_fadvise64 => -files::posix_fadvise(file, b, c, d as c_int),
+            _ => return None,
+        }
+    };
+    Some(i64::from(done))
+}
+
+unsafe fn waits_by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
+    let [a, b, c, d, e, _] = arguments;
+    let mask = std::ptr::null();
+    // SAFETY: the caller's arguments.
+    let done = unsafe {
+        match number {
+            libc::SYS_nanosleep => clock::nanosleep(a as *const timespec, b as *mut timespec),
+            libc::SYS_clock_nanosleep if Turn::is_simulated() => {
+                let time = (c as *const timespec, d as *mut timespec);
+                -clock::clock_nanosleep(a as c_int, b as c_int, time.0, time.1)
+            }
+            libc::SYS_sched_yield => clock::sched_yield(),
+            libc::SYS_clock_gettime if Turn::is_simulated() && (0..=11).contains(&a) => {
+                clock::clock_gettime(a as c_int, b as *mut timespec)
+            }
+            libc::SYS_poll => polling::poll(a as *mut pollfd, b as u64, c as c_int),
+            libc::SYS_ppoll if Turn::is_simulated() => {
+                polling::ppoll(a as *mut pollfd, b as u64, c as *const timespec, mask)
+            }
+            libc::SYS_select => {
+                let [read, write, except] = [b, c, d].map(|set| set as *mut fd_set);
+                polling::select(a as c_int, read, write, except, e as *mut timeval)
+            }
+            libc::SYS_pselect6 if Turn::is_simulated() => {
+                let [read, write, except] = [b, c, d].map(|set| set as *mut fd_set);
+                polling::pselect(a as c_int, read, write, except, e as *const timespec, mask)
+            }
+            libc::SYS_epoll_wait | libc::SYS_epoll_pwait if Turn::is_simulated() => {
+                polling::epoll_wait(a as c_int, b as *mut epoll_event, c as c_int, d as c_int)
+            }
+            libc::SYS_wait4 => {
+                children::wait4(a as pid_t, b as *mut c_int, c as c_int, d as *mut rusage)
+            }
+            libc::SYS_exit_group if Turn::is_simulated() => children::_exit(a as c_int),
+            _ => return None,
+        }
+    };
+    Some(i64::from(done))
+}
+
+unsafe fn sockets_by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
+    let [a, b, c, d, e, f] = arguments;
+    let (file, data, size) = (a as c_int, b as *mut c_void, c as size_t);
+    let (address, length) = (b as *mut sockaddr, c as *mut socklen_t);
+    // SAFETY: the caller's arguments.
+    let done = unsafe {
+        match number {
+            libc::SYS_recvfrom => {
+                let from = (e as *mut sockaddr, f as *mut socklen_t);
+                return Some(sockets::recvfrom(file, data, size, d as c_int, from.0, from.1) as i64);
+            }
+            libc::SYS_sendto => {
+                let to = (e as *const sockaddr, f as socklen_t);
+                return Some(sockets::sendto(file, data, size, d as c_int, to.0, to.1) as i64);
+            }
+            libc::SYS_recvmsg => {
+                return Some(sockets::recvmsg(file, b as *mut msghdr, c as c_int) as i64);
+            }
+            libc::SYS_sendmsg => {
+                return Some(sockets::sendmsg(file, b as *const msghdr, c as c_int) as i64);
+            }
+            libc::SYS_accept => sockets::accept(file, address, length),
+            libc::SYS_accept4 => sockets::accept4(file, address, length, d as c_int),
+            libc::SYS_connect => sockets::connect(file, address, c as socklen_t),
+            libc::SYS_shutdown => sockets::shutdown(file, b as c_int),
+            libc::SYS_timerfd_create => sockets::timerfd_create(a as c_int, b as c_int),
+            libc::SYS_copy_file_range => {
+                files::refuse_copy("copy_file_range", [file, c as c_int])?;
+                return None;
+            }
+            libc::SYS_sendfile => {
+                files::refuse_copy("sendfile", [file, b as c_int])?;
+                return None;
+            }
+            _ => return None,
+        }
+    };
+    Some(i64::from(done))
 }
 
 unsafe fn futex(

@@ -6,6 +6,7 @@ use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 use vtime::wire::{Call, access};
 
 use crate::descriptors::{self, file_id, file_of, note_duplicate, note_opened, status};
+use crate::dispatch;
 use crate::maps;
 use crate::real::{answer, calls, errno, kernel, real, same, system_call};
 use crate::regions::{defer_removal, released};
@@ -65,8 +66,7 @@ opens! {
 pub unsafe extern "C" fn close(descriptor: c_int) -> c_int {
     released(descriptors::closed(descriptor));
     sockets::close(descriptor, || {
-        // SAFETY: the caller's argument.
-        unsafe { real!(close: unsafe extern "C" fn(c_int) -> c_int)(descriptor) }
+        answer(system_call(libc::SYS_close, [i64::from(descriptor), 0, 0, 0, 0, 0])) as c_int
     })
 }
 
@@ -234,8 +234,13 @@ pub unsafe extern "C" fn posix_fadvise(
     0
 }
 
+/// Whether system calls of the C library are caught, which then need no preparation.
+fn is_caught() -> bool {
+    dispatch::is_prepared() && Turn::is_simulated()
+}
+
 /// Copies within the kernel are not simulated.
-fn refuse_copy(name: &str, files: [c_int; 2]) -> Option<ssize_t> {
+pub fn refuse_copy(name: &str, files: [c_int; 2]) -> Option<ssize_t> {
     files.iter().find(|file| file_of(**file).is_some())?;
     Turn::enter_file()?.uncovered(name);
     None
@@ -367,8 +372,10 @@ calls! {
         answer(system_call(libc::SYS_close_range, arguments)) as c_int
     };
     closedir(directory: *mut libc::DIR) -> c_int = {
-        // SAFETY: the caller passes an open directory.
-        released(descriptors::closed(unsafe { libc::dirfd(directory) }));
+        if !is_caught() {
+            // SAFETY: the caller passes an open directory.
+            released(descriptors::closed(unsafe { libc::dirfd(directory) }));
+        }
         // SAFETY: the caller passes an open directory.
         unsafe { real!(closedir: unsafe extern "C" fn(*mut libc::DIR) -> c_int)(directory) }
     };
@@ -390,10 +397,12 @@ calls! {
         let arguments = [i64::from(from), i64::from(to), i64::from(flags), 0, 0, 0];
         note_duplicate(from, answer(system_call(libc::SYS_dup3, arguments)) as c_int)
     };
-    /// fclose closes the descriptor inside the C library.
+    /// fclose writes and closes inside the C library.
     fclose(stream: *mut libc::FILE) -> c_int = {
-        // SAFETY: the caller passes a valid stream.
-        released(descriptors::closed(unsafe { libc::fileno(stream) }));
+        if !is_caught() {
+            // SAFETY: the caller passes a valid stream.
+            released(descriptors::closed(unsafe { libc::fileno(stream) }));
+        }
         // SAFETY: the caller passes a valid stream.
         unsafe { real!(fclose: unsafe extern "C" fn(*mut libc::FILE) -> c_int)(stream) }
     };

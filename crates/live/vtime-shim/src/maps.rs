@@ -13,6 +13,7 @@ use libc::{iovec, off_t, size_t};
 use vtime::wire::{CLEANED, Call, access};
 
 use crate::descriptors::file_of;
+use crate::dispatch;
 use crate::real::{answer, errno, kernel, same, set_errno, system_call};
 use crate::regions::{MAPS, Map, Mapped, PAGE, REGIONS, map_of, note, replaced};
 use crate::turn::{Turn, process, ticks};
@@ -61,17 +62,12 @@ fn prepare() -> bool {
         return false;
     }
     FAULT_DESCRIPTOR.store(opened as c_int, Relaxed);
-    // SAFETY: all zeros is a valid value of this struct; it is filled below.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = faulted as *const () as usize;
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_ONSTACK;
-    // SAFETY: the handler has the type that SA_SIGINFO asks for.
-    let installed =
-        unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) };
+    let flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_ONSTACK;
+    let installed = dispatch::install(libc::SIGBUS, faulted as *const () as usize, flags);
     let protects = control(UFFDIO_API, &mut [UFFD_API, FEATURES | WRITE_FEATURES, 0]) == 0;
     PROTECTS.store(protects, Relaxed);
     let faults = protects || control(UFFDIO_API, &mut [UFFD_API, FEATURES, 0]) == 0;
-    let ready = faults && installed == 0;
+    let ready = faults && installed;
     if ready {
         OVERHEAD.store(measure(), Relaxed);
     }

@@ -1,9 +1,12 @@
 //! The program's beginning and its end by `exit`.
 
 use crate::descriptors::note_inherited;
-use crate::turn;
+use crate::{net, turn};
 
 extern "C" fn join() {
+    if turn::is_wanted() {
+        net::prepare();
+    }
     if turn::join() {
         note_inherited();
     }

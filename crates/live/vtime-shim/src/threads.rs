@@ -103,7 +103,9 @@ pub unsafe extern "C" fn pthread_create(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_join(thread: pthread_t, value: *mut *mut c_void) -> c_int {
-    if let Some(turn) = Turn::enter() {
+    // Inside the library for the real call, too: the kernel wakes it when the thread is gone.
+    let turn = Turn::enter();
+    if let Some(turn) = &turn {
         let found = HANDLES.iter().rposition(|handle| handle.load(Relaxed) == thread);
         if let Some(slot) = found.and_then(|number| slot(number as i64)) {
             while slot.ended.load(Acquire) == 0 {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32};
 use vtime::wire::{self, Call, NEVER, PROCESSES, SLOTS, Shared, Slot, Totals, TotalsOf};
 
 use crate::real::{errno, nanos, set_errno, system_call};
-use crate::streams;
+use crate::{dispatch, streams};
 
 /// Stretches of CPU time longer than this are checked against the thread's CPU clock, because it may have
 /// been preempted, ns.
@@ -134,6 +134,7 @@ impl Turn {
             let slot = state.slot.get().filter(|_| state.inside.get() == 0)?;
             state.charge();
             state.inside.set(1);
+            dispatch::open(true);
             Some(slot)
         })?;
         Some(Self { slot, shared })
@@ -164,10 +165,7 @@ impl Turn {
 
     /// Like `enter_file`, without charging the last `ticks_lost` to the program.
     pub fn enter_late(ticks_lost: u64) -> Option<Self> {
-        STATE.with(|state| {
-            let last = state.last.get().saturating_add(ticks_lost).min(ticks());
-            state.last.set(last);
-        });
+        skip(ticks_lost);
         Self::enter_file()
     }
 
@@ -347,7 +345,13 @@ impl Drop for Turn {
             state.inside.set(0);
             state.restart();
         });
+        dispatch::open(false);
     }
+}
+
+/// The last `lost` ticks are not the program's.
+pub fn skip(lost: u64) {
+    STATE.with(|state| state.last.set(state.last.get().saturating_add(lost).min(ticks())));
 }
 
 /// Kinds of waits, in the order of `sim::scheduler::Wait`.
@@ -374,6 +378,7 @@ pub fn begin(slot: &'static Slot) {
         state.slot.set(Some(slot));
         state.got_turn();
     });
+    dispatch::begin();
 }
 
 /// The only thread of a new child process takes the slot of that number.
@@ -395,6 +400,14 @@ pub fn end(process: bool, key: u64) {
     let Some(turn) = Turn::enter() else { return };
     turn.call(Call::Exit, &[u64::from(process), key]);
     STATE.with(|state| state.slot.set(None));
+    drop(turn);
+    dispatch::end();
+}
+
+/// Whether this program was started for a simulation.
+pub fn is_wanted() -> bool {
+    // SAFETY: single-threaded so far, and a string with a terminating 0.
+    unsafe { !libc::getenv(c"CROSSPOINT_VTIME".as_ptr()).is_null() }
 }
 
 /// Joins the simulation when the library is loaded; returns whether this process is in it.
@@ -433,6 +446,7 @@ pub fn join() -> bool {
             state.slot.set(Some(slot));
             state.got_turn();
         });
+        dispatch::begin();
         true
     } else if let Some(slot) = admitted(shared) {
         SHARED.store(std::ptr::from_ref(shared).cast_mut(), Release);

@@ -34,6 +34,7 @@ mod server_safety;
 mod servers;
 mod stops;
 mod support;
+mod virtual_calls;
 mod virtual_memory;
 mod virtual_time;
 mod watching;
