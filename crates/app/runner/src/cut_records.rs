@@ -47,7 +47,8 @@ pub struct AttachedDrive {
 pub struct CutRecord {
     /// From 1.
     pub number: u32,
-    /// The write at which power was cut, counted from when the database was ready.
+    /// The write at which power was cut, counted from the first of the load; of a server, from when its
+    /// tables were there.
     pub write: u64,
     /// Whether the writer was still running.
     pub under_load: bool,

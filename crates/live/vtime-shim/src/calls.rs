@@ -1,6 +1,6 @@
 //! System calls by number, and the dynamic linker.
 
-use std::ffi::{c_char, c_int, c_long, c_void};
+use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Acquire;
 
@@ -11,7 +11,7 @@ use libc::{
 
 use crate::real::{answer, calls, nanos, real, set_errno, system_call};
 use crate::turn::{Turn, Wait, key_of};
-use crate::{children, clock, files, maps, polling, sockets};
+use crate::{children, clock, dispatch, files, maps, polling, sockets};
 
 /// System calls by number.
 #[unsafe(no_mangle)]
@@ -48,6 +48,18 @@ pub unsafe fn by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
         libc::SYS_sync | libc::SYS_syncfs => {
             Turn::enter()?.uncovered("sync by system call");
             -1
+        }
+        libc::SYS_openat2 | libc::SYS_waitid => {
+            Turn::enter()?.uncovered("openat2 or waitid by system call");
+            -1
+        }
+        libc::SYS_rt_sigprocmask if dispatch::is_prepared() => {
+            // SAFETY: the caller's arguments.
+            answer(unsafe { dispatch::change_mask(a, b as *const u64, c as *mut u64) })
+        }
+        libc::SYS_rt_sigaction if dispatch::is_prepared() => {
+            // SAFETY: the caller's arguments.
+            answer(unsafe { dispatch::change_action(a, b as *const c_void, c as *mut c_void) })
         }
         // Programs fall back to reads, which are simulated.
         libc::SYS_io_uring_setup | libc::SYS_io_setup if Turn::is_simulated() => {
@@ -106,7 +118,22 @@ unsafe fn files_by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
             }
             libc::SYS_munmap => maps::munmap(a as *mut c_void, b as size_t),
             libc::SYS_msync => maps::msync(a as *mut c_void, b as size_t, c as c_int),
-            libc::SYS_fadvise64 => -files::posix_fadvise(file, b, c, d as c_int),
+            libc::SYS_fadvise64 => {
+                let error = files::posix_fadvise(file, b, c, d as c_int);
+                return Some(answer(-i64::from(error)));
+            }
+            libc::SYS_close_range => files::close_range(a as c_uint, b as c_uint, c as c_int),
+            libc::SYS_madvise => maps::madvise(a as *mut c_void, b as size_t, c as c_int),
+            libc::SYS_mprotect => maps::mprotect(a as *mut c_void, b as size_t, c as c_int),
+            libc::SYS_mremap => {
+                let (place, size) = (a as *mut c_void, b as size_t);
+                let to = (d as c_int, e as *mut c_void);
+                return Some(maps::mremap(place, size, c as size_t, to.0, to.1) as i64);
+            }
+            libc::SYS_preadv2 | libc::SYS_pwritev2 => {
+                files::refuse_copy("preadv2 or pwritev2", [file; 2])?;
+                return None;
+            }
             _ => return None,
         }
     };
@@ -122,7 +149,28 @@ unsafe fn waits_by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
             libc::SYS_nanosleep => clock::nanosleep(a as *const timespec, b as *mut timespec),
             libc::SYS_clock_nanosleep if Turn::is_simulated() => {
                 let time = (c as *const timespec, d as *mut timespec);
-                -clock::clock_nanosleep(a as c_int, b as c_int, time.0, time.1)
+                let error = clock::clock_nanosleep(a as c_int, b as c_int, time.0, time.1);
+                return Some(answer(-i64::from(error)));
+            }
+            libc::SYS_gettimeofday if Turn::is_simulated() => {
+                clock::gettimeofday(a as *mut timeval, b as *mut c_void)
+            }
+            libc::SYS_time if Turn::is_simulated() => {
+                return Some(clock::time(a as *mut libc::time_t));
+            }
+            libc::SYS_getrusage => clock::getrusage(a as c_int, b as *mut rusage),
+            libc::SYS_sched_setaffinity => {
+                clock::sched_setaffinity(a as pid_t, b as size_t, c as *const libc::cpu_set_t)
+            }
+            libc::SYS_sched_getaffinity if Turn::is_simulated() => {
+                // The system call returns how many bytes it wrote.
+                let size = (b as size_t).min(size_of::<libc::cpu_set_t>());
+                clock::sched_getaffinity(a as pid_t, size, c as *mut libc::cpu_set_t);
+                return Some(size as i64);
+            }
+            libc::SYS_epoll_pwait2 if Turn::is_simulated() => {
+                let (events, time) = (b as *mut epoll_event, d as *const timespec);
+                polling::epoll_pwait2(a as c_int, events, c as c_int, time, mask)
             }
             libc::SYS_sched_yield => clock::sched_yield(),
             libc::SYS_clock_gettime if Turn::is_simulated() && (0..=11).contains(&a) => {
@@ -223,7 +271,9 @@ unsafe fn futex(
         }
         libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET => {
             let most = u64::try_from(value as i32).unwrap_or(u64::MAX);
-            turn.wake(key, most)
+            let woken = turn.wake(key, most);
+            // Threads outside of the simulation wait in the kernel.
+            if (woken as u64) < most { woken + real().max(0) } else { woken }
         }
         // Waiters are in the simulation, not in the kernel.
         libc::FUTEX_REQUEUE | libc::FUTEX_CMP_REQUEUE | libc::FUTEX_WAKE_OP => {

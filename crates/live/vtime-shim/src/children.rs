@@ -30,6 +30,13 @@ refused! {
     _Fork() -> libc::pid_t = -1;
     daemon(stays: c_int, keeps: c_int) -> c_int = -1;
     pthread_cancel(thread: libc::pthread_t) -> c_int = libc::ENOSYS;
+    pthread_timedjoin_np(
+        thread: libc::pthread_t, value: *mut *mut c_void, until: *const libc::timespec
+    ) -> c_int = libc::ENOSYS;
+    pthread_clockjoin_np(
+        thread: libc::pthread_t, value: *mut *mut c_void, clock: libc::clockid_t,
+        until: *const libc::timespec
+    ) -> c_int = libc::ENOSYS;
     thrd_create(thread: *mut c_void, main: *mut c_void, argument: *mut c_void) -> c_int = 2;
     syncfs(descriptor: c_int) -> c_int = -1;
     system(command: *const c_char) -> c_int = -1;

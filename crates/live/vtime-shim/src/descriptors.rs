@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
-use vtime::wire::{Call, access};
+use vtime::wire::{Call, access, file_number, is_shared_memory, resize};
 
 use crate::real::system_call;
 pub use crate::streams::status;
@@ -29,7 +29,7 @@ pub fn file_of(descriptor: c_int) -> Option<(u64, u64)> {
 
 /// The number of a file.
 pub fn file_id(found: &libc::stat) -> u64 {
-    found.st_ino ^ (found.st_dev << 48)
+    file_number(found.st_ino, found.st_dev)
 }
 
 /// Whether an open file is below the simulation's directory.
@@ -43,11 +43,9 @@ fn is_on_drive(descriptor: c_int) -> bool {
     let place = [link.as_ptr() as i64, path.as_mut_ptr() as i64, path.len() as i64, 0, 0, 0];
     let length = system_call(libc::SYS_readlink, place);
     let path = &path[..usize::try_from(length).unwrap_or_default()];
-    // SQLite's WAL index and LMDB's reader table are shared memory, not storage.
-    let shared: [&[u8]; 3] = [b"-shm", b"lock.mdb", b"-lock"];
     let below =
         path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"));
-    below && !shared.iter().any(|end| path.ends_with(end))
+    below && !is_shared_memory(path)
 }
 
 /// Status of an open file that is on the drive.
@@ -88,7 +86,8 @@ pub fn note_opened(turn: &Turn, descriptor: c_int, flags: c_int) {
     FILE[place].store(file, Relaxed);
     let size = found.st_size as u64;
     let is_new = size == 0 && flags & (libc::O_CREAT | libc::O_TRUNC) != 0;
-    turn.call(Call::Resize, &[file, size, u64::from(!is_new)]);
+    let kind = if is_new { resize::SET } else { resize::EXISTING };
+    turn.call(Call::Resize, &[file, size, kind]);
 }
 
 /// Another descriptor of the same file.

@@ -1,7 +1,7 @@
 //! Which system calls of a thread the kernel passes to a handler: Syscall User Dispatch (Linux 5.11).
 
 use std::cell::Cell;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -15,8 +15,13 @@ const ON: i64 = 1;
 const ALLOW: u8 = 0;
 const BLOCK: u8 = 1;
 /// Size of the kernel's signal set.
-pub const SET: i64 = 8;
-const OWN_RESTORER: u64 = 0x0400_0000;
+const SET_SIZE: i64 = 8;
+/// `SA_RESTORER` (asm/signal.h).
+const SA_RESTORER: u64 = 0x0400_0000;
+
+/// The set with the signal of a caught system call alone.
+pub const CAUGHT_SET: u64 = 1 << (libc::SIGSYS - 1);
+static CAUGHT: u64 = CAUGHT_SET;
 
 /// The code of this library, whose system calls are not caught; 0: none are.
 static START: AtomicUsize = AtomicUsize::new(0);
@@ -36,8 +41,14 @@ unsafe extern "C" {
     fn crosspoint_restore();
 }
 
+/// The address of [`crosspoint_restore`].
+pub fn restorer() -> usize {
+    crosspoint_restore as *const () as usize
+}
+
 /// The kernel's `struct sigaction`.
 #[repr(C)]
+#[derive(Clone, Copy, Default)]
 struct KernelAction {
     handler: usize,
     flags: u64,
@@ -47,14 +58,10 @@ struct KernelAction {
 
 /// Installs a handler that returns by this library's own code; returns whether it is installed.
 pub fn install(signal: c_int, handler: usize, flags: c_int) -> bool {
-    let action = KernelAction {
-        handler,
-        flags: flags as u64 | OWN_RESTORER,
-        restorer: crosspoint_restore as *const () as usize,
-        mask: 0,
-    };
+    let action =
+        KernelAction { handler, flags: flags as u64 | SA_RESTORER, restorer: restorer(), mask: 0 };
     let place = (&raw const action) as i64;
-    system_call(libc::SYS_rt_sigaction, [i64::from(signal), place, 0, SET, 0, 0]) == 0
+    system_call(libc::SYS_rt_sigaction, [i64::from(signal), place, 0, SET_SIZE, 0, 0]) == 0
 }
 
 /// Sets the code whose system calls are not caught; none if it starts at 0.
@@ -74,8 +81,7 @@ pub fn begin() -> bool {
     if start == 0 {
         return false;
     }
-    let own = 1_u64 << (libc::SIGSYS - 1);
-    let unblock = [i64::from(libc::SIG_UNBLOCK), (&raw const own) as i64, 0, SET, 0, 0];
+    let unblock = [i64::from(libc::SIG_UNBLOCK), (&raw const CAUGHT) as i64, 0, SET_SIZE, 0, 0];
     system_call(libc::SYS_rt_sigprocmask, unblock);
     let selector = SELECTOR.with(|selector| {
         selector.set(BLOCK);
@@ -91,6 +97,30 @@ pub fn end() {
 
 /// Lets all system calls through while this thread is `inside` the library, whose functions call the C
 /// library.
-pub fn open(inside: bool) {
+pub fn let_through(inside: bool) {
     SELECTOR.with(|selector| selector.set(if inside { ALLOW } else { BLOCK }));
+}
+
+/// rt_sigprocmask(2) that never blocks SIGSYS; a negative error number.
+pub unsafe fn change_mask(how: i64, signals: *const u64, old: *mut u64) -> i64 {
+    // SAFETY: the caller passes a valid set, or null.
+    let own = unsafe { signals.as_ref() }.map(|signals| signals & !CAUGHT_SET);
+    let place = own.as_ref().map_or(0, |own| std::ptr::from_ref(own) as i64);
+    system_call(libc::SYS_rt_sigprocmask, [how, place, old as i64, SET_SIZE, 0, 0])
+}
+
+/// rt_sigaction(2) that leaves SIGSYS alone, and never blocks it in a handler; a negative error number.
+pub unsafe fn change_action(signal: i64, action: *const c_void, old: *mut c_void) -> i64 {
+    if signal == i64::from(libc::SIGSYS) {
+        if let Some(old) = std::ptr::NonNull::new(old.cast::<KernelAction>()) {
+            // SAFETY: the caller passes a place for it.
+            unsafe { old.write(KernelAction::default()) };
+        }
+        return 0;
+    }
+    // SAFETY: the caller passes a valid action, or null.
+    let own = unsafe { action.cast::<KernelAction>().as_ref() };
+    let own = own.map(|own| KernelAction { mask: own.mask & !CAUGHT_SET, ..*own });
+    let place = own.as_ref().map_or(0, |own| std::ptr::from_ref(own) as i64);
+    system_call(libc::SYS_rt_sigaction, [signal, place, old as i64, SET_SIZE, 0, 0])
 }

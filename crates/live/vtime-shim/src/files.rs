@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
-use vtime::wire::{Call, access};
+use vtime::wire::{Call, access, resize};
 
 use crate::descriptors::{self, file_id, file_of, note_duplicate, note_opened, status};
 use crate::dispatch;
@@ -167,19 +167,19 @@ pub fn flush(descriptor: c_int, number: i64, metadata: bool) -> c_int {
         return answer(system_call(number, [i64::from(descriptor), 0, 0, 0, 0, 0])) as c_int;
     };
     turn.tick();
-    turn.call(Call::Sync, &[file, u64::from(metadata)]);
+    turn.call(Call::Sync, &[file, u64::from(metadata), 0, 0]);
     maps::unmap(&turn);
     0
 }
 
-/// The size of a file may have changed.
-fn resized(descriptor: c_int, code: i64) -> i64 {
+/// The size of a file may have changed, or something else of that kind ([`resize`]).
+fn resized(descriptor: c_int, code: i64, kind: u64) -> i64 {
     let found = file_of(descriptor).and_then(|found| Some((found, Turn::enter_file()?)));
     if let Some(((file, _), turn)) = found
         && code == 0
         && let Some(found) = status(descriptor)
     {
-        turn.call(Call::Resize, &[file, found.st_size as u64, 0]);
+        turn.call(Call::Resize, &[file, found.st_size as u64, kind]);
     }
     code
 }
@@ -327,11 +327,13 @@ calls! {
     fdatasync(descriptor: c_int) -> c_int = flush(descriptor, libc::SYS_fdatasync, false);
     ftruncate(descriptor: c_int, size: off_t) -> c_int = {
         let arguments = [i64::from(descriptor), size, 0, 0, 0, 0];
-        resized(descriptor, answer(system_call(libc::SYS_ftruncate, arguments))) as c_int
+        resized(descriptor, answer(system_call(libc::SYS_ftruncate, arguments)), resize::SET) as c_int
     };
     fallocate(descriptor: c_int, mode: c_int, offset: off_t, size: off_t) -> c_int = {
         let arguments = [i64::from(descriptor), i64::from(mode), offset, size, 0, 0];
-        resized(descriptor, answer(system_call(libc::SYS_fallocate, arguments))) as c_int
+        let keeps = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let kind = if keeps { resize::ALLOCATED } else { resize::SET };
+        resized(descriptor, answer(system_call(libc::SYS_fallocate, arguments)), kind) as c_int
     };
     unlink(path: *const c_char) -> c_int = {
         // SAFETY: the caller's argument.
@@ -357,7 +359,7 @@ calls! {
             let flags = i64::from(libc::O_PATH | libc::O_CLOEXEC);
             let file = system_call(libc::SYS_openat, [here, path as i64, flags, 0, 0, 0]);
             if let Some(found) = descriptors::on_drive(file as c_int) {
-                turn.call(Call::Resize, &[file_id(&found), size as u64, 0]);
+                turn.call(Call::Resize, &[file_id(&found), size as u64, resize::SET]);
             }
             system_call(libc::SYS_close, [file, 0, 0, 0, 0, 0]);
         }
@@ -386,12 +388,19 @@ calls! {
     renameat(old: c_int, from: *const c_char, new: c_int, to: *const c_char) -> c_int = {
         let replaced = [i64::from(new), to as i64];
         let arguments = [i64::from(old), from as i64, replaced[0], replaced[1], 0, 0];
-        removes(libc::SYS_renameat2, arguments, replaced)
+        let code = removes(libc::SYS_renameat2, arguments, replaced);
+        if code == 0
+            && let Some(turn) = Turn::enter_file()
+            && let Some(found) = status_at(replaced)
+        {
+            turn.call(Call::Resize, &[file_id(&found), 0, resize::RENAMED]);
+        }
+        code
     };
     posix_fallocate(descriptor: c_int, offset: off_t, size: off_t) -> c_int = {
         let arguments = [i64::from(descriptor), 0, offset, size, 0, 0];
         let code = system_call(libc::SYS_fallocate, arguments);
-        -(resized(descriptor, code) as c_int)
+        -(resized(descriptor, code, resize::SET) as c_int)
     };
     dup3(from: c_int, to: c_int, flags: c_int) -> c_int = {
         let arguments = [i64::from(from), i64::from(to), i64::from(flags), 0, 0, 0];

@@ -346,18 +346,22 @@ pub unsafe extern "C" fn madvise(place: *mut c_void, size: size_t, advice: c_int
     answer(system_call(libc::SYS_madvise, arguments)) as c_int
 }
 
-/// Like fdatasync for a mapping; the whole file is flushed. Without `MS_SYNC` nothing happens now.
+/// Like fdatasync for a mapping. Without `MS_SYNC` nothing happens now.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn msync(place: *mut c_void, size: size_t, flags: c_int) -> c_int {
     let own = map_of(place as usize).filter(|map| map.writes.load(Relaxed));
-    let own = own.map(|map| map.file.load(Relaxed));
-    let Some((file, turn)) = own.and_then(|file| Some((file, Turn::enter_file()?))) else {
+    let own = own.map(|map| {
+        let offset = map.offset.load(Relaxed) as usize + place as usize - map.start.load(Relaxed);
+        let pages = offset / PAGE..(offset + size).div_ceil(PAGE);
+        [map.file.load(Relaxed), 0, pages.start as u64, pages.end as u64]
+    });
+    let Some((range, turn)) = own.and_then(|range| Some((range, Turn::enter_file()?))) else {
         let arguments = [place as i64, size as i64, i64::from(flags), 0, 0, 0];
         return answer(system_call(libc::SYS_msync, arguments)) as c_int;
     };
     turn.tick();
     if flags & libc::MS_SYNC != 0 {
-        turn.call(Call::Sync, &[file, 0]);
+        turn.call(Call::Sync, &range);
         unmap(&turn);
     }
     0

@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use libc::{sigset_t, size_t};
 
 use crate::calls::by_number;
-use crate::dispatch::{self, SET, install};
-use crate::real::{answer, calls, errno, real, set_errno, system_call};
+use crate::dispatch::{self, CAUGHT_SET, change_mask, install};
+use crate::real::{answer, calls, errno, set_errno, system_call};
 use crate::turn::{skip, ticks};
 
 /// Ticks that catching a system call takes, which are not charged.
@@ -74,71 +74,73 @@ fn measure() -> u64 {
     least(&|| _ = unsafe { libc::getppid() }).saturating_sub(own)
 }
 
-extern "C" fn caught(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
+/// `SYS_USER_DISPATCH` (asm-generic/siginfo.h).
+const USER_DISPATCH: c_int = 2;
+
+extern "C" fn caught(_: c_int, about: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes both to the handler alone.
+    let (code, context) = unsafe { ((*about).si_code, &mut *context.cast::<libc::ucontext_t>()) };
+    if code != USER_DISPATCH {
+        // Sent by a process, or from a filter: the next one does what it does without this library.
+        install(libc::SIGSYS, libc::SIG_DFL, 0);
+        return;
+    }
     skip(OVERHEAD.load(Relaxed));
-    // SAFETY: the kernel passes it to the handler alone.
-    let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let registers = &mut context.uc_mcontext.gregs;
     let number = registers[libc::REG_RAX as usize];
     if number == libc::SYS_rt_sigreturn {
-        // The handler of another signal returns: again, and not caught.
-        dispatch::open(true);
-        registers[libc::REG_RIP as usize] -= 2;
+        // The handler of another signal returns: by this library's code.
+        registers[libc::REG_RIP as usize] = dispatch::restorer() as i64;
         return;
     }
     let places =
         [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9];
     let arguments = places.map(|place| registers[place as usize]);
     let before = errno();
-    // SAFETY: the program's arguments.
-    let done = unsafe { by_number(number, arguments) };
-    let done = match done {
-        Some(-1) => -i64::from(errno()),
-        Some(done) => done,
-        None => system_call(number, arguments),
+    let done = if number == libc::SYS_rt_sigprocmask {
+        // The return from this handler restores the context's mask.
+        // SAFETY: the program's arguments, and the kernel's set of 8 bytes.
+        unsafe { mask_of((&raw mut context.uc_sigmask).cast(), arguments) }
+    } else {
+        // SAFETY: the program's arguments.
+        match unsafe { by_number(number, arguments) } {
+            Some(-1) => -i64::from(errno()),
+            Some(done) => done,
+            None => system_call(number, arguments),
+        }
     };
     set_errno(before);
-    registers[libc::REG_RAX as usize] = done;
+    context.uc_mcontext.gregs[libc::REG_RAX as usize] = done;
 }
 
-/// A set of signals without SIGSYS.
-unsafe fn without(signals: *const sigset_t) -> Option<sigset_t> {
-    // SAFETY: the caller passes a valid set, or null.
-    let mut signals = unsafe { *signals.as_ref()? };
-    // SAFETY: a local variable.
-    unsafe { libc::sigdelset(&raw mut signals, libc::SIGSYS) };
-    Some(signals)
-}
-
-/// Changes the signal mask; returns the error number of the kernel, negative.
-unsafe fn mask(how: c_int, signals: *const sigset_t, old: *mut sigset_t) -> i64 {
-    // SAFETY: the caller's arguments.
-    let own = unsafe { without(signals) };
-    let place = own.as_ref().map_or(0, |own| std::ptr::from_ref(own) as i64);
-    system_call(libc::SYS_rt_sigprocmask, [i64::from(how), place, old as i64, SET, 0, 0])
+/// rt_sigprocmask(2) on a mask in memory.
+unsafe fn mask_of(mask: *mut u64, [how, signals, old, ..]: [i64; 6]) -> i64 {
+    // SAFETY: the caller's places, or null.
+    unsafe {
+        let before = *mask;
+        if let Some(signals) = (signals as *const u64).as_ref() {
+            let after = match how as c_int {
+                libc::SIG_BLOCK => before | signals,
+                libc::SIG_UNBLOCK => before & !signals,
+                libc::SIG_SETMASK => *signals,
+                _ => return -i64::from(libc::EINVAL),
+            };
+            *mask = after & !CAUGHT_SET;
+        }
+        if let Some(old) = (old as *mut u64).as_mut() {
+            *old = before;
+        }
+    }
+    0
 }
 
 calls! {
     pthread_sigmask(how: c_int, signals: *const sigset_t, old: *mut sigset_t) -> c_int = {
-        // SAFETY: the caller's arguments.
-        -(unsafe { mask(how, signals, old) } as c_int)
+        // SAFETY: the caller's arguments; the kernel's sets are the first 8 bytes.
+        -(unsafe { change_mask(how.into(), signals.cast(), old.cast()) } as c_int)
     };
     sigprocmask(how: c_int, signals: *const sigset_t, old: *mut sigset_t) -> c_int = {
-        // SAFETY: the caller's arguments.
-        answer(unsafe { mask(how, signals, old) }) as c_int
-    };
-    sigaction(signal: c_int, action: *const libc::sigaction, old: *mut libc::sigaction) -> c_int = {
-        type Real = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
-        if signal == libc::SIGSYS && dispatch::is_prepared() {
-            return 0;
-        }
-        // SAFETY: the caller's arguments.
-        let own = unsafe { action.as_ref() }.map(|action| {
-            // SAFETY: the set of a valid action.
-            let mask = unsafe { without(&raw const action.sa_mask) };
-            libc::sigaction { sa_mask: mask.unwrap_or(action.sa_mask), ..*action }
-        });
-        let action = own.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: as above.
-        unsafe { real!(sigaction: Real)(signal, action, old) }
+        answer(unsafe { change_mask(how.into(), signals.cast(), old.cast()) }) as c_int
     };
 }

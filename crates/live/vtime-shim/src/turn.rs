@@ -134,7 +134,7 @@ impl Turn {
             let slot = state.slot.get().filter(|_| state.inside.get() == 0)?;
             state.charge();
             state.inside.set(1);
-            dispatch::open(true);
+            dispatch::let_through(true);
             Some(slot)
         })?;
         Some(Self { slot, shared })
@@ -345,7 +345,7 @@ impl Drop for Turn {
             state.inside.set(0);
             state.restart();
         });
-        dispatch::open(false);
+        dispatch::let_through(false);
     }
 }
 

@@ -4,7 +4,7 @@
 
 mod participants;
 
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use device::Device;
@@ -26,8 +26,6 @@ use crate::wire::{self, Call, NEVER, PROCESSES, SLOTS, Shared, Slot, Totals, Tot
 const MEASURE_INTERVAL: Nanos = Nanos::from_millis(20);
 /// Polling interval for a program that makes no calls.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Real time in which an ending process is waited for.
-const END_MAX: Duration = Duration::from_secs(2);
 /// Polls without CPU time after which a thread counts as asleep.
 const LOOKS: u32 = 60;
 
@@ -388,27 +386,6 @@ impl<'h, D: Device> Coordinator<'h, D> {
             }
         }
         Ok(())
-    }
-
-    /// A thread ends, or its process does.
-    fn exit(&mut self, task: TaskId) {
-        let slot = &self.shared.slots[task.0 as usize];
-        let key = Key(slot.arguments[1].load(Relaxed));
-        self.scheduler.wake(task, key, usize::MAX, Waker::Futex);
-        self.last = None;
-        if slot.arguments[0].load(Relaxed) == 0 {
-            slot.ended.store(1, Release);
-            self.scheduler.exit(task);
-            slot.give_turn(task.0, None);
-            return;
-        }
-        // Nobody else runs before its files are closed and its parent can reap it.
-        slot.give_turn(task.0, None);
-        let process = slot.process.load(Relaxed);
-        if let Some(ending) = self.processes.iter().find(|one| one.number == process) {
-            ending.wait_for_end(END_MAX);
-        }
-        self.end_process(process);
     }
 
     /// Carries out a thread's call on a file.

@@ -7,11 +7,13 @@
 //! starts when the last of them has completed.
 
 mod cached;
+mod flush;
 mod io;
 mod layout;
 mod power;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ops::RangeInclusive;
 
 use device::{Completion, Device, EventQueue, Operation, Request};
 use sim::scheduler::{TaskId, Wait};
@@ -19,10 +21,10 @@ use sim::{PageCache, PageCacheCosts};
 use units::Nanos;
 
 use io::{Io, WriteBack};
-use layout::{JOURNAL, Layout, PAGE, Step};
+use layout::{Layout, PAGE, Step};
 
 use crate::file_access::{AccessStart, DriveTotals, FileAccess, FileSystem, StepEnd};
-use crate::power_cut::Medium;
+use crate::power_cut::{Flushed, Medium};
 use crate::wire::access;
 
 /// Read-ahead of a sequential buffered read, pages: 128 KiB (`VM_READAHEAD_PAGES`).
@@ -82,13 +84,16 @@ pub struct Drive<D> {
     /// Accesses whose next step is submitted at a later time.
     delayed: EventQueue<u64>,
     next_io: u64,
+    /// The latest flush of each file.
+    syncs: HashMap<u64, u64>,
     done: Vec<Completion>,
     last: Nanos,
     totals: DriveTotals,
     /// What survives a power cut, if one is to come.
     medium: Option<Box<Medium>>,
-    /// The file that the current access flushes, and whether that commits the journal.
-    flushed: Option<(u64, bool)>,
+    /// What the current access flushes, or writes directly.
+    flushed: Option<Flushed>,
+    written: Option<(u64, RangeInclusive<u64>)>,
 }
 
 impl<D: Device> Drive<D> {
@@ -116,11 +121,13 @@ impl<D: Device> Drive<D> {
             write_back: None,
             delayed: EventQueue::default(),
             next_io: 1,
+            syncs: HashMap::new(),
             done: Vec::new(),
             last: Nanos::ZERO,
             totals: DriveTotals::default(),
             medium: None,
             flushed: None,
+            written: None,
         }
     }
 
@@ -228,12 +235,14 @@ impl<D: Device> Drive<D> {
             file.metadata |= last >= new_from;
             file.written = file.written.max(what.offset + what.length);
             file.mapped_for_writing |= mapped;
-            if let Some(medium) = &mut self.medium {
-                medium.wrote(what.file, first..=last, direct);
+            match &mut self.medium {
+                Some(_) if direct => self.written = Some((what.file, first..=last)),
+                Some(medium) => medium.wrote(what.file, first..=last),
+                None => {}
             }
         }
         if writes && what.flags & access::SYNC != 0 {
-            self.sync_steps(what.file, false, &mut steps);
+            self.sync_steps((what.file, Some(first..last + 1)), false, &mut steps);
         }
         self.note_evicted();
         self.begin(Some(task), now, steps, what.flags & access::DIRECT == 0)
@@ -263,14 +272,6 @@ impl<D: Device> Drive<D> {
         }
     }
 
-    /// A thread flushes a file at `now`, with metadata (fsync) or without (fdatasync).
-    pub fn sync(&mut self, task: TaskId, now: Nanos, file: u64, metadata: bool) -> AccessStart {
-        let mut steps = VecDeque::new();
-        self.work = Nanos::ZERO;
-        self.sync_steps(file, metadata, &mut steps);
-        self.begin(Some(task), now, steps, false)
-    }
-
     /// The size of a file was set, or a file was made.
     pub fn resize(&mut self, file: u64, size: u64) {
         self.medium.iter_mut().for_each(|medium| medium.resized(file, size));
@@ -280,6 +281,13 @@ impl<D: Device> Drive<D> {
         self.dirty -= kept.len() as u64;
         file.size = size;
         file.written = file.written.min(size);
+    }
+
+    /// Something else than the size of a file changed: what even fdatasync writes, or only fsync.
+    pub fn touch(&mut self, file: u64, for_data: bool) {
+        let file = self.files.entry(file).or_default();
+        file.metadata |= for_data;
+        file.is_touched = true;
     }
 
     /// Adds a file that existed before the simulation.
@@ -293,6 +301,7 @@ impl<D: Device> Drive<D> {
     /// Removes a file with its dirty pages.
     pub fn remove(&mut self, file: u64) {
         self.medium.iter_mut().for_each(|medium| medium.removed(file));
+        self.syncs.remove(&file);
         let Some(state) = self.files.remove(&file) else { return };
         self.dirty -= state.dirty.len() as u64;
         self.layout.pages(file).for_each(|(_, place)| self.cache.forget(place as u32));
@@ -372,8 +381,13 @@ impl<D: Device> Drive<D> {
     ) -> AccessStart {
         let id = self.next_io;
         self.next_io += 1;
-        if let (Some(medium), Some((file, commits))) = (&mut self.medium, self.flushed.take()) {
-            medium.flush_begins(id, file, commits);
+        let (flushed, written) = (self.flushed.take(), self.written.take());
+        if let Some(flushed) = &flushed {
+            self.syncs.insert(flushed.file, id);
+        }
+        if let Some(medium) = &mut self.medium {
+            written.into_iter().for_each(|written| medium.direct_begins(id, written));
+            flushed.iter().for_each(|flushed| medium.flush_begins(id, flushed));
         }
         let first = steps.front().filter(|_| cached).into_iter().flatten();
         let own = first.filter(|request| request.operation == Operation::Read);
@@ -396,7 +410,11 @@ impl<D: Device> Drive<D> {
         self.pending.insert(id, io);
         if waits {
             let written = self.write_back.as_ref().is_some_and(|one| awaited.contains(&one.io));
-            return AccessStart::Waits(if written { Wait::Write } else { Wait::Read });
+            return AccessStart::Waits(match flushed {
+                _ if written => Wait::Write,
+                Some(_) => Wait::Flush,
+                None => Wait::Read,
+            });
         }
         self.next_step(id, now).map_or(AccessStart::Done, AccessStart::Waits)
     }
@@ -446,37 +464,6 @@ impl<D: Device> Drive<D> {
                 }
             }
             self.device.submit(self.last, Request { id, queue, ..request });
-        }
-    }
-
-    fn sync_steps(&mut self, file: u64, metadata: bool, steps: &mut VecDeque<Step>) {
-        let dirty = self.dirty;
-        steps.push_back(self.take_dirty(file));
-        self.work += Nanos(self.costs.written_back.get() * (dirty - self.dirty));
-        let before = self.write_back.as_ref().filter(|one| one.files.contains(&file));
-        self.awaited.extend(before.map(|one| one.io));
-        let state = self.files.entry(file).or_default();
-        // What was never written is a directory, or a file that others changed.
-        let touched = metadata && (state.tick == 0 || std::mem::take(&mut state.is_touched));
-        let commits = std::mem::take(&mut state.metadata) || touched;
-        self.flushed = Some((file, commits));
-        let mut journal = |pages: u64, fua: bool| {
-            let page = self.journal % (JOURNAL - 2);
-            self.journal += pages;
-            let write = Request::write(0, page * PAGE, (pages * PAGE) as u32);
-            vec![Request { fua, ..write }]
-        };
-        match (commits, self.file_system) {
-            (true, FileSystem::Ext4) => {
-                steps.push_back(journal(2, false));
-                steps.push_back(vec![Request::flush(0)]);
-                steps.push_back(journal(1, true));
-            }
-            (true, FileSystem::Ext4NoJournal) => {
-                steps.push_back(journal(1, false));
-                steps.push_back(vec![Request::flush(0)]);
-            }
-            (false, _) | (_, FileSystem::Raw) => steps.push_back(vec![Request::flush(0)]),
         }
     }
 

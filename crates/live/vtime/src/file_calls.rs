@@ -8,7 +8,7 @@ use units::Nanos;
 
 use crate::drive::Drive;
 use crate::file_access::{AccessStart, FileAccess};
-use crate::wire::{self, Call, Slot};
+use crate::wire::{self, Call, Slot, resize};
 
 /// Carries out the call in `slot` for a thread at a time; `None` if it takes no time and is not an access.
 pub(crate) fn handle<D: Device>(
@@ -31,12 +31,17 @@ pub(crate) fn handle<D: Device>(
             return Some(begun);
         }
         Call::Sync => {
-            let begun = drive.sync(task, now, argument(0), argument(1) == 1);
+            let pages = Some(argument(2)..argument(3)).filter(|pages| pages.end > 0);
+            let begun = drive.sync(task, now, (argument(0), pages), argument(1) == 1);
             tell_evicted(drive, slot);
             return Some(begun);
         }
-        Call::Resize if argument(2) == 1 => drive.add_existing(argument(0), argument(1)),
-        Call::Resize => drive.resize(argument(0), argument(1)),
+        Call::Resize => match argument(2) {
+            resize::EXISTING => drive.add_existing(argument(0), argument(1)),
+            resize::ALLOCATED => drive.touch(argument(0), true),
+            resize::RENAMED => drive.touch(argument(0), false),
+            _ => drive.resize(argument(0), argument(1)),
+        },
         Call::Remove => drive.remove(argument(0)),
         Call::Evicted => tell_evicted(drive, slot),
         Call::Evict => drive.evict(argument(0), argument(1), argument(2)),

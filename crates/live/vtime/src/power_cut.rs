@@ -13,11 +13,14 @@ mod image;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io;
+use std::ops::{Range, RangeInclusive};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use units::{Seed, Share};
+
+use crate::wire::{file_number, is_shared_memory};
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
@@ -55,13 +58,15 @@ type Page = Option<Arc<[u8; PAGE]>>;
 /// A page of a file, which is named by a number of this module: truncating to nothing makes a new one.
 type PageId = (u64, u64);
 
-/// A file.
+/// A file, until it is truncated to nothing.
 #[derive(Debug)]
-struct Kept {
-    /// `None` once it was truncated to nothing.
+struct FileVersion {
+    /// `None` after that.
     file: Option<File>,
-    /// Its size in the journal's current transaction; data that was never written back is not in it.
+    /// Its size in the journal's current transaction; data that no flush has written is not in it.
     size: u64,
+    /// Whether a flush has covered some of it. What is never flushed is no loss.
+    was_flushed: bool,
 }
 
 /// What a commit of the journal makes durable: directories (`None`) and files by path, and files' sizes.
@@ -75,8 +80,20 @@ struct Metadata {
 #[derive(Debug)]
 struct Flush {
     pages: BTreeMap<PageId, Page>,
+    /// The file that it is of, with its size.
+    file: Option<(u64, u64)>,
     metadata: Option<Metadata>,
     is_dropped: bool,
+}
+
+/// What a flush is of.
+#[derive(Debug, Clone)]
+pub(crate) struct Flushed {
+    pub file: u64,
+    /// It commits the journal.
+    pub commits: bool,
+    /// Pages of the file; `None` for all.
+    pub pages: Option<Range<u64>>,
 }
 
 /// What is on the medium, and what may be.
@@ -85,26 +102,18 @@ pub(crate) struct Medium {
     plan: PowerCut,
     /// This module's numbers of files, by the numbers of [`file_number`].
     numbers: HashMap<u64, u64>,
-    files: BTreeMap<u64, Kept>,
+    files: BTreeMap<u64, FileVersion>,
+    next: u64,
     /// Flushed pages, with the number of the flush.
     durable: BTreeMap<PageId, (u64, Page)>,
     metadata: (u64, Metadata),
-    /// Pages whose current contents no flush has found, and those of direct writes.
+    /// Pages whose current contents no flush has found; those of direct writes that have completed, and of
+    /// those in flight.
     unflushed: BTreeSet<PageId>,
     direct: BTreeSet<PageId>,
+    direct_in_flight: BTreeMap<u64, Vec<PageId>>,
     flushes: BTreeMap<u64, Flush>,
     failed: Option<io::Error>,
-}
-
-/// The number of a file in calls on the drive.
-fn file_number(data: &fs::Metadata) -> u64 {
-    data.ino() ^ (data.dev() << 48)
-}
-
-/// Whether a file is shared memory rather than storage.
-fn is_shared_memory(path: &Path) -> bool {
-    let name = path.as_os_str().as_encoded_bytes();
-    [&b"-shm"[..], b"lock.mdb", b"-lock"].iter().any(|end| name.ends_with(end))
 }
 
 impl Medium {
@@ -114,10 +123,12 @@ impl Medium {
             plan,
             numbers: HashMap::new(),
             files: BTreeMap::new(),
+            next: 0,
             durable: BTreeMap::new(),
             metadata: (0, Metadata::default()),
             unflushed: BTreeSet::new(),
             direct: BTreeSet::new(),
+            direct_in_flight: BTreeMap::new(),
             flushes: BTreeMap::new(),
             failed: None,
         };
@@ -128,7 +139,8 @@ impl Medium {
             for page in 0..size.div_ceil(PAGE as u64) {
                 own.durable.insert((number, page), (0, own.current((number, page))?));
             }
-            own.files.entry(number).and_modify(|kept| kept.size = size);
+            let known = |kept: &mut FileVersion| (kept.size, kept.was_flushed) = (size, true);
+            own.files.entry(number).and_modify(known);
         }
         own.metadata = (0, own.metadata_of(names));
         Ok(own)
@@ -151,10 +163,13 @@ impl Medium {
                 if data.is_dir() {
                     folders.push(path.clone());
                     names.insert(path, None);
-                } else if data.is_file() && !is_shared_memory(&path) {
-                    let number = match self.numbers.get(&file_number(&data)) {
+                } else if data.is_file() && !is_shared_memory(path.as_os_str().as_encoded_bytes()) {
+                    let number = match self.numbers.get(&file_number(data.ino(), data.dev())) {
                         Some(number) => *number,
-                        None => self.add(file_number(&data), Some(File::open(root.join(&path))?)),
+                        None => self.add(
+                            file_number(data.ino(), data.dev()),
+                            Some(File::open(root.join(&path))?),
+                        ),
                     };
                     names.insert(path, Some(number));
                 }
@@ -164,8 +179,9 @@ impl Medium {
     }
 
     fn add(&mut self, file: u64, opened: Option<File>) -> u64 {
-        let number = self.files.len() as u64;
-        self.files.insert(number, Kept { file: opened, size: 0 });
+        let number = self.next;
+        self.next += 1;
+        self.files.insert(number, FileVersion { file: opened, size: 0, was_flushed: false });
         self.numbers.insert(file, number);
         number
     }
@@ -201,27 +217,18 @@ impl Medium {
         Metadata { sizes: sizes.collect(), names }
     }
 
-    /// Pages of a file were written.
-    pub fn wrote(&mut self, file: u64, pages: std::ops::RangeInclusive<u64>, direct: bool) {
+    /// Pages of a file were written into the page cache.
+    pub fn wrote(&mut self, file: u64, pages: RangeInclusive<u64>) {
         let number = self.number_of(file);
-        for page in pages {
-            self.unflushed.insert((number, page));
-            if direct {
-                self.direct.insert((number, page));
-            }
-        }
-        if direct && let Err(error) = self.write_size(number) {
-            self.failed.get_or_insert(error);
-        }
+        self.unflushed.extend(pages.map(|page| (number, page)));
     }
 
-    /// The current size of a file is in the journal's transaction from now on.
-    fn write_size(&mut self, number: u64) -> io::Result<()> {
-        let Some(kept) = self.files.get_mut(&number) else { return Ok(()) };
-        if let Some(file) = &kept.file {
-            kept.size = file.metadata()?.len();
-        }
-        Ok(())
+    /// Direct write `id` begins.
+    pub fn direct_begins(&mut self, id: u64, (file, pages): (u64, RangeInclusive<u64>)) {
+        let number = self.number_of(file);
+        let pages: Vec<PageId> = pages.map(|page| (number, page)).collect();
+        self.unflushed.extend(pages.iter().copied());
+        self.direct_in_flight.insert(id, pages);
     }
 
     /// The size of a file was set, or a file was made.
@@ -229,15 +236,23 @@ impl Medium {
         let number = self.number_of(file);
         if size == 0 {
             // Its old contents may come back, but nothing that is written from now on belongs to them.
-            let kept = self.files.insert(number, Kept { file: None, size: 0 });
-            self.add(file, kept.and_then(|kept| kept.file));
+            let old =
+                self.files.insert(number, FileVersion { file: None, size: 0, was_flushed: false });
+            if let (Some(old), Some(gone)) = (&old, self.files.get_mut(&number)) {
+                (gone.size, gone.was_flushed) = (old.size, old.was_flushed);
+            }
+            self.unflushed.retain(|page| page.0 != number);
+            self.direct.retain(|page| page.0 != number);
+            self.add(file, old.and_then(|old| old.file));
             return;
         }
-        let (whole, rest) = (size / PAGE as u64, size % PAGE as u64);
-        self.unflushed.retain(|(other, page)| *other != number || page * (PAGE as u64) < size);
-        if rest > 0 {
-            self.unflushed.insert((number, whole));
-        }
+        // What is cut off is zeros if the file grows again.
+        let cut = (number, size / PAGE as u64)..=(number, u64::MAX);
+        let flushed = self.flushes.values().flat_map(|flush| flush.pages.range(cut.clone()));
+        let flushed = flushed.map(|(page, _)| *page);
+        let gone: Vec<PageId> =
+            self.durable.range(cut.clone()).map(|(page, _)| *page).chain(flushed).collect();
+        self.unflushed.extend(gone);
         self.files.entry(number).and_modify(|kept| kept.size = size);
     }
 
@@ -246,16 +261,17 @@ impl Medium {
         self.numbers.remove(&file);
     }
 
-    /// Flush `id` of a file begins; it also `commits` the journal.
-    pub fn flush_begins(&mut self, id: u64, file: u64, commits: bool) {
-        if let Err(error) = self.begin(id, file, commits) {
+    /// Flush `id` begins.
+    pub fn flush_begins(&mut self, id: u64, flushed: &Flushed) {
+        if let Err(error) = self.begin(id, flushed) {
             self.failed.get_or_insert(error);
         }
     }
 
-    fn begin(&mut self, id: u64, file: u64, commits: bool) -> io::Result<()> {
-        let number = self.numbers.get(&file).copied();
-        let covered = |page: &PageId| Some(page.0) == number;
+    fn begin(&mut self, id: u64, flushed: &Flushed) -> io::Result<()> {
+        let number = self.numbers.get(&flushed.file).copied();
+        let within = |page: u64| flushed.pages.as_ref().is_none_or(|pages| pages.contains(&page));
+        let covered = |page: &PageId| Some(page.0) == number && within(page.1);
         let direct = std::mem::take(&mut self.direct);
         let found = self.unflushed.iter().filter(|page| covered(page) || direct.contains(page));
         let found: Vec<PageId> = found.copied().collect();
@@ -264,22 +280,38 @@ impl Medium {
             self.unflushed.remove(&page);
             pages.insert(page, self.current(page)?);
         }
-        let mut metadata = None;
-        if commits {
-            number.map_or(Ok(()), |number| self.write_size(number))?;
-            let names = self.walk()?;
-            metadata = Some(self.metadata_of(names));
+        let mut own = None;
+        if let Some(number) = number
+            && let Some(version) = self.files.get_mut(&number)
+            && let Some(file) = &version.file
+        {
+            version.was_flushed = true;
+            let whole = flushed.pages.is_none();
+            own = Some((number, if whole { file.metadata()?.len() } else { version.size }));
         }
-        self.flushes.insert(id, Flush { pages, metadata, is_dropped: false });
+        let mut metadata = None;
+        if flushed.commits {
+            let names = self.walk()?;
+            let mut all = self.metadata_of(names);
+            if let Some((number, size)) = own {
+                all.sizes.entry(number).and_modify(|known| *known = size);
+            }
+            metadata = Some(all);
+        }
+        self.flushes.insert(id, Flush { pages, file: own, metadata, is_dropped: false });
         Ok(())
     }
 
-    /// Something has ended; if it is a flush, its contents are durable, unless the drive drops it.
+    /// An access has ended. If it is a flush, its contents are durable, unless the drive drops it.
     pub fn ended(&mut self, id: u64) {
-        let Some(flush) = self.flushes.get_mut(&id) else { return };
+        self.direct.extend(self.direct_in_flight.remove(&id).unwrap_or_default());
+        let Some(flush) = self.flushes.get(&id) else { return };
+        if let Some((number, size)) = flush.file {
+            self.size_is_written(number, size);
+        }
         let draw = self.plan.seed.derive("flush", id).0 as f64 / u64::MAX as f64;
         if draw < self.plan.dropped_flushes.fraction() {
-            flush.is_dropped = true;
+            self.flushes.entry(id).and_modify(|flush| flush.is_dropped = true);
             return;
         }
         // A flush is for the whole drive.
@@ -288,20 +320,52 @@ impl Medium {
         ids.into_iter().for_each(|id| self.keep(id));
     }
 
+    /// The data of a file up to this size has been written: commits to come, and those in progress, have it.
+    fn size_is_written(&mut self, number: u64, size: u64) {
+        let Some(version) = self.files.get_mut(&number) else { return };
+        let current = version.file.as_ref().and_then(|file| file.metadata().ok());
+        if current.is_none_or(|data| data.len() < size) {
+            // It has been truncated since.
+            return;
+        }
+        version.size = version.size.max(size);
+        for metadata in self.flushes.values_mut().filter_map(|flush| flush.metadata.as_mut()) {
+            metadata.sizes.entry(number).and_modify(|known| *known = size.max(*known));
+        }
+    }
+
     fn keep(&mut self, id: u64) {
-        let Some(Flush { pages, metadata, .. }) = self.flushes.remove(&id) else { return };
+        let Some(Flush { pages, file, metadata, .. }) = self.flushes.remove(&id) else { return };
         for (page, contents) in pages {
             let kept = self.durable.entry(page).or_default();
             if id >= kept.0 {
                 *kept = (id, contents);
             }
         }
-        let Some(metadata) = metadata.filter(|_| id >= self.metadata.0) else { return };
+        let Some(metadata) = metadata else { return };
+        if id < self.metadata.0 {
+            // A later commit has all names, but not the size of a file whose data was still under way.
+            if let Some((number, size)) = file {
+                self.metadata.1.sizes.entry(number).and_modify(|known| *known = size.max(*known));
+            }
+            return;
+        }
         // What was cut off does not come back.
         self.durable.retain(|(number, page), _| {
             metadata.sizes.get(number).is_none_or(|size| page * (PAGE as u64) < *size)
         });
         self.metadata = (id, metadata);
+        self.forget();
+    }
+
+    /// Forgets files that nothing names any more.
+    fn forget(&mut self) {
+        let later = self.flushes.values().filter_map(|flush| flush.metadata.as_ref());
+        let named = later.chain([&self.metadata.1]).flat_map(|metadata| metadata.sizes.keys());
+        let used: BTreeSet<u64> = named.chain(self.numbers.values()).copied().collect();
+        self.files.retain(|number, _| used.contains(number));
+        self.durable.retain(|(number, _), _| used.contains(number));
+        self.unflushed.retain(|(number, _)| used.contains(number));
     }
 }
 

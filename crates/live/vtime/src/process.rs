@@ -78,6 +78,15 @@ impl Process {
     }
 }
 
+/// Waits up to `limit` until a thread that is ending is gone; the first thread of a process stays.
+pub(crate) fn wait_for_thread(process: u32, thread: u32, limit: Duration) {
+    let began = std::time::Instant::now();
+    let task = std::path::PathBuf::from(format!("/proc/{process}/task/{thread}"));
+    while process != thread && task.exists() && began.elapsed() < limit {
+        std::thread::yield_now();
+    }
+}
+
 /// CPU time of a thread in clock ticks if it sleeps; `None` while it runs or has not started.
 pub(crate) fn cpu_of(process: u32, thread: u32) -> Option<u64> {
     // A thread that exited without a call counts as asleep; ID 0 has not started.

@@ -4,9 +4,13 @@
 //! sleeps until it is given the turn again. Only the thread that has the turn writes, so the fields need no
 //! lock; the two futex words order everything else.
 
+mod files;
+
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use device::StageTimes;
+
+pub use files::{access, file_number, is_shared_memory, resize};
 
 /// Value of [`Header::magic`]: the version of this layout.
 pub const MAGIC: u64 = 0x6372_6f73_7370_0007;
@@ -56,10 +60,10 @@ pub enum Call {
     /// how many mapped pages left the page cache or became clean, at most [`EVICTED`], and the file and byte
     /// of each, with [`CLEANED`]. If there are any, the thread has to ask for more before it waits.
     Access,
-    /// A flush. Arguments: the file, whether its metadata has to be written too. Fills them as
-    /// [`Call::Access`] does.
+    /// A flush. Arguments: the file, whether its metadata has to be written too, and the first page and the
+    /// end of the range (0: the whole file). Fills them as [`Call::Access`] does.
     Sync,
-    /// The size of a file was set, or found. Arguments: the file, its size, 1 if it was found.
+    /// The size of a file was set, or found. Arguments: the file, its size, the kind of [`resize`].
     Resize,
     /// A file was removed.
     Remove,
@@ -188,20 +192,6 @@ impl Totals {
 /// Function of the preloaded library that fills [`Totals`]; the second argument is a [`TotalsOf`]:
 /// `extern "C" fn(*mut Totals, c_int)`.
 pub const TOTALS_FUNCTION: &std::ffi::CStr = c"crosspoint_vtime_totals";
-
-/// Flags of [`Call::Access`].
-pub mod access {
-    /// Bypasses the page cache.
-    pub const DIRECT: u64 = 1;
-    /// Waits until it is on the medium (`O_DSYNC`, `O_SYNC`).
-    pub const SYNC: u64 = 2;
-    /// A write.
-    pub const WRITE: u64 = 4;
-    /// Without read-ahead (`POSIX_FADV_RANDOM`).
-    pub const RANDOM: u64 = 8;
-    /// A page fault in a mapping.
-    pub const MAPPED: u64 = 16;
-}
 
 /// Fields of the whole simulation.
 #[repr(C)]

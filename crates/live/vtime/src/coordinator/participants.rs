@@ -1,7 +1,7 @@
 //! What comes from outside of a simulation: processes that join and end, threads that wait for other
 //! programs, and files that become ready.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
 use device::Device;
@@ -10,13 +10,15 @@ use units::Nanos;
 
 use super::{Coordinator, POLL_INTERVAL};
 use crate::error::VtimeError;
-use crate::process::Process;
+use crate::process::{Process, wait_for_thread};
 use crate::wire::{self, NEVER, PROCESSES};
 
 /// Polling interval while a thread waits for a file, or time may not run ahead.
 const FILE_INTERVAL: Duration = Duration::from_millis(1);
 /// Time in which a program must have joined.
 const JOIN_MAX: Duration = Duration::from_secs(20);
+/// Real time in which an ending thread or process is waited for.
+const END_MAX: Duration = Duration::from_secs(2);
 
 /// The key of a thread that waits for files.
 const fn file_key(task: TaskId) -> Key {
@@ -128,6 +130,30 @@ impl<D: Device> Coordinator<'_, D> {
     pub(super) fn add_child(&mut self, child: u32, parent: u32) -> Result<(), VtimeError> {
         self.processes.push(Process::open(child)?.of(parent));
         Ok(())
+    }
+
+    /// A thread ends, or its process does.
+    pub(super) fn exit(&mut self, task: TaskId) {
+        let slot = &self.shared.slots[task.0 as usize];
+        let key = Key(slot.arguments[1].load(Relaxed));
+        self.scheduler.wake(task, key, usize::MAX, Waker::Futex);
+        self.last = None;
+        if slot.arguments[0].load(Relaxed) == 0 {
+            slot.ended.store(1, Release);
+            self.scheduler.exit(task);
+            slot.give_turn(task.0, None);
+            // It may hold locks of the C library.
+            let (process, thread) = (slot.process.load(Relaxed), slot.thread.load(Relaxed));
+            wait_for_thread(process, thread, END_MAX);
+            return;
+        }
+        // Nobody else runs before its files are closed and its parent can reap it.
+        slot.give_turn(task.0, None);
+        let process = slot.process.load(Relaxed);
+        if let Some(ending) = self.processes.iter().find(|one| one.number == process) {
+            ending.wait_for_end(END_MAX);
+        }
+        self.end_process(process);
     }
 
     /// Ends all threads of a process; its parent may wait for that.

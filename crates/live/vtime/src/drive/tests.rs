@@ -151,7 +151,7 @@ fn a_commit_costs_what_the_file_system_does() {
     let write = FileAccess { flags: access::WRITE, ..read(0, 4096, 0) };
     let commit = |drive: &mut Drive<Fixed>| {
         assert_eq!(whole(drive, |drive, now| drive.access(TASK, now, write)), 0);
-        whole(drive, |drive, now| drive.sync(TASK, now, 1, false))
+        whole(drive, |drive, now| drive.sync(TASK, now, (1, None), false))
     };
     assert_eq!(commit(&mut drive), 20 + 20 + 1_000 + 20, "a new size");
     assert_eq!(commit(&mut drive), 20 + 1_000, "the same size");
@@ -174,12 +174,12 @@ fn fsync_commits_a_time_that_changed() {
     let mut commit = |at: u64| {
         drive.last = drive.last.max(Nanos(at));
         whole(&mut drive, |drive, now| drive.access(TASK, now, write));
-        whole(&mut drive, |drive, now| drive.sync(TASK, now, 1, true))
+        whole(&mut drive, |drive, now| drive.sync(TASK, now, (1, None), true))
     };
     let with_journal = 20 + 20 + 1_000 + 20;
     assert_eq!([commit(0), commit(10_000)], [with_journal, 20 + 1_000]);
     assert_eq!(commit(TICK.get()), with_journal);
-    let directory = whole(&mut drive, |drive, now| drive.sync(TASK, now, 2, true));
+    let directory = whole(&mut drive, |drive, now| drive.sync(TASK, now, (2, None), true));
     assert_eq!(directory, 20 + 1_000 + 20, "of a directory");
 }
 
@@ -205,7 +205,7 @@ fn the_kernel_writes_back_and_holds_writers_that_are_too_fast() {
     assert_eq!(drive.access(TASK, Nanos(0), page(51)), AccessStart::Waits(Wait::Write));
     // A flush waits for them, then writes the rest itself.
     let flushing = TaskId(1);
-    assert_eq!(drive.sync(flushing, Nanos(0), 1, false), AccessStart::Waits(Wait::Write));
+    assert_eq!(drive.sync(flushing, Nanos(0), (1, None), false), AccessStart::Waits(Wait::Write));
     let mut ended = Vec::new();
     while let Some(at) = drive.next_event() {
         drive.advance(at, &mut ended);
@@ -256,8 +256,9 @@ fn pages_written_through_a_mapping_are_flushed_and_reported() {
         assert_eq!(fault(&mut drive, page, access::WRITE), 0, "a hole is not read");
     }
     assert_eq!(fault(&mut drive, 9, 0), 0, "a hole is not read");
-    let flush =
-        |drive: &mut Drive<Fixed>| whole(drive, |drive, now| drive.sync(TASK, now, 1, false));
+    let flush = |drive: &mut Drive<Fixed>| {
+        whole(drive, |drive, now| drive.sync(TASK, now, (1, None), false))
+    };
     assert_eq!(flush(&mut drive), 20 + 20 + 1_000 + 20, "allocated pages are in the journal");
     let reported: Vec<u64> = std::iter::from_fn(|| drive.next_evicted()).map(|one| one.1).collect();
     assert_eq!(reported, [CLEANED, PAGE | CLEANED, (2 * PAGE) | CLEANED]);
@@ -278,7 +279,7 @@ fn a_bare_device_is_read_before_it_is_written_through_a_mapping() {
     assert_eq!(whole(&mut drive, |drive, now| drive.access(TASK, now, read(0, PAGE, fault))), 10);
     let write = FileAccess { flags: access::WRITE, ..read(8 * PAGE, PAGE, 0) };
     assert_eq!(whole(&mut drive, |drive, now| drive.access(TASK, now, write)), 0, "a whole page");
-    assert_eq!(whole(&mut drive, |drive, now| drive.sync(TASK, now, 1, true)), 20 + 1_000);
+    assert_eq!(whole(&mut drive, |drive, now| drive.sync(TASK, now, (1, None), true)), 20 + 1_000);
 }
 
 /// Memory that programs use would otherwise be used twice.
@@ -310,7 +311,7 @@ fn steps_of_one_access_are_apart_by_the_host_path() {
     let mut drive = drive(1 << 30).with_gap(Nanos(100));
     let write = FileAccess { flags: access::WRITE, ..read(0, 4096, 0) };
     whole(&mut drive, |drive, now| drive.access(TASK, now, write));
-    let took = whole(&mut drive, |drive, now| drive.sync(TASK, now, 1, false));
+    let took = whole(&mut drive, |drive, now| drive.sync(TASK, now, (1, None), false));
     assert_eq!(took, 20 + 100 + 20 + 100 + 1_000 + 100 + 20);
 }
 

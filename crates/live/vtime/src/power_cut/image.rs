@@ -95,12 +95,17 @@ impl Medium {
         let later = self.flushes.range(self.metadata.0..);
         let commits = later.filter_map(|(id, flush)| Some((Some(*id), flush.metadata.clone()?)));
         states.extend(commits);
-        if states.last().is_some_and(|(_, last)| *last != now) {
+        let grows = |(number, size): (&u64, &u64)| {
+            let file = self.files.get(number).and_then(|version| version.file.as_ref());
+            file.and_then(|file| file.metadata().ok()).is_some_and(|data| data.len() > *size)
+        };
+        if states.last().is_some_and(|(_, last)| *last != now) || now.sizes.iter().any(grows) {
             states.push((None, now));
         }
-        losses.unflushed += u64::from(states.len() > 1);
+        let differs = |of: &(_, Metadata)| of.1 != states[states.len() - 1].1;
+        losses.unflushed += u64::from(states.iter().any(differs));
         let state = draws.state(states.len());
-        losses.lost += u64::from(state + 1 < states.len());
+        losses.lost += u64::from(differs(&states[state]));
         let (flush, metadata) = states.swap_remove(state);
         Ok(Chosen { metadata, flush })
     }
@@ -116,7 +121,7 @@ impl Medium {
             }
         }
         if self.unflushed.contains(&page) {
-            let is_in_flight = self.direct.contains(&page);
+            let is_in_flight = self.direct_in_flight.values().any(|pages| pages.contains(&page));
             states.push(State { page: self.current(page)?, flush: None, is_in_flight });
         }
         Ok(states)
@@ -137,9 +142,10 @@ impl Medium {
     /// (data=ordered).
     fn least(&self, (number, page): PageId, states: &[State], chosen: &Chosen) -> usize {
         let is_honest = self.plan.dropped_flushes == Share::NONE;
+        let size = chosen.metadata.sizes[&number];
         match chosen.flush {
             _ if !is_honest => 0,
-            None if (page + 1) * PAGE as u64 > chosen.metadata.sizes[&number] => states.len() - 1,
+            None if (page + 1) * PAGE as u64 > size => states.len() - 1,
             Some(flush) if flush > self.metadata.0 => {
                 states.iter().position(|one| one.flush == Some(flush)).unwrap_or(0)
             }
@@ -163,23 +169,26 @@ impl Medium {
         for flush in self.flushes.values() {
             pages.extend(flush.pages.range(range.clone()).map(|((_, page), _)| *page));
         }
+        let counts = self.files.get(&number).is_some_and(|file| file.was_flushed);
         for page in pages {
             let (start, states) = (page * PAGE as u64, self.states((number, page))?);
-            let last = states.len() - 1;
-            losses.unflushed += u64::from(last > 0);
+            let last = &states[states.len() - 1].page;
+            let differs = |of: &Page| counts && of != last;
+            losses.unflushed += u64::from(states.iter().any(|state| differs(&state.page)));
             if start >= size {
-                losses.lost += u64::from(last > 0);
+                losses.lost += u64::from(differs(&None));
                 continue;
             }
             let least = self.least((number, page), &states, chosen);
             let state = draws.state(states.len()).max(least);
-            losses.lost += u64::from(state < last);
             let mut contents = states[state].page.clone();
             let next = states.get(state + 1).filter(|next| next.is_in_flight);
             if let Some(next) = next.filter(|_| draws.below(2) == 0) {
                 contents = tear([contents, next.page.clone()], draws);
-                losses.torn += 1;
+                let is_mixed = contents != states[state].page && contents != next.page;
+                losses.torn += u64::from(counts && is_mixed);
             }
+            losses.lost += u64::from(differs(&contents));
             if let Some(contents) = contents {
                 let room = (size - start).min(PAGE as u64) as usize;
                 file.write_all_at(&contents[..room], start)?;
