@@ -341,11 +341,12 @@ pub(crate) use simulated;
 
 impl Drop for Turn {
     fn drop(&mut self) {
+        dispatch::let_through(false);
         STATE.with(|state| {
             state.inside.set(0);
+            // The program's time begins.
             state.restart();
         });
-        dispatch::let_through(false);
     }
 }
 
