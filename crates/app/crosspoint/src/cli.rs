@@ -251,9 +251,9 @@ pub enum Verb {
             Does not require root. Child processes share the clock: a script may start a server and its\n\
             clients. A program that maps files of the drive has to keep them on /dev/shm (--directory).\n\
             A program that calls system, popen or posix_spawn is stopped with an error that names the\n\
-            call. System calls that bypass the C library are not detected, and the result does not\n\
-            include their time (MariaDB needs --innodb-use-native-aio=OFF). The results count as not\n\
-            validated; see docs/VALIDATION.md."
+            call. Not simulated and not detected: alarm and interval timers, which run on the real clock,\n\
+            signals that interrupt a sleep, and locks that processes share. MariaDB needs\n\
+            --innodb-use-native-aio=OFF. The results count as not validated; see docs/VALIDATION.md."
     )]
     Exec(ExecArguments),
     /// Record a database that is running now, and show where its time goes (requires root)
