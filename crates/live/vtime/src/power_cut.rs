@@ -236,14 +236,10 @@ impl Medium {
         let number = self.number_of(file);
         if size == 0 {
             // Its old contents may come back, but nothing that is written from now on belongs to them.
-            let old =
-                self.files.insert(number, FileVersion { file: None, size: 0, was_flushed: false });
-            if let (Some(old), Some(gone)) = (&old, self.files.get_mut(&number)) {
-                (gone.size, gone.was_flushed) = (old.size, old.was_flushed);
-            }
+            let opened = self.files.get_mut(&number).and_then(|version| version.file.take());
             self.unflushed.retain(|page| page.0 != number);
             self.direct.retain(|page| page.0 != number);
-            self.add(file, old.and_then(|old| old.file));
+            self.add(file, opened);
             return;
         }
         // What is cut off is zeros if the file grows again.
