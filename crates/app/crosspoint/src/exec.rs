@@ -3,12 +3,16 @@
 //! Invariant: stdin and stdout belong to the command; the summary goes to stderr.
 
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use runner::SimulatedHost;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use sim::scheduler::Wait;
 use stack::state_directory;
 use units::{Bytes, Nanos, Seed, human_count};
-use vtime::{Ended, FileSystem, VtimeError, simulate};
+use vtime::{Ended, FileSystem, Simulation, VtimeError};
 
 use crate::cli_drives::{ExecArguments, SimulatedFileSystem};
 use crate::exit::{self, ExitCode};
@@ -36,7 +40,16 @@ pub fn run(arguments: &ExecArguments) -> Result<ExitCode, Failure> {
     let Some((program, rest)) = arguments.command.split_first() else {
         return Ok(exit::USAGE);
     };
-    match simulate(&host, drive, Command::new(program).args(rest)) {
+    let simulation = match Simulation::new(&host) {
+        Ok(simulation) => Arc::new(simulation),
+        Err(error) => return Ok(failed(&error, program)),
+    };
+    let stopped = stop_by_signals(&simulation);
+    match simulation.run_command(drive, Command::new(program).args(rest)) {
+        _ if stopped.load(Ordering::Relaxed) => {
+            say!("stopped; its processes have been ended");
+            Ok(exit::INTERRUPTED)
+        }
         Ok((code, ended)) => {
             say!("{}", summary(&arguments.on, arguments.cores, &ended));
             say!("{}", simulated.in_words());
@@ -46,15 +59,31 @@ pub fn run(arguments: &ExecArguments) -> Result<ExitCode, Failure> {
             say!("error: {program} ended with exit code {code}");
             Ok(exit::TARGET_FAILED)
         }
-        Err(error) => {
-            say!("error: {error}\n  help: {}", next(&error, program));
-            Ok(if matches!(error, VtimeError::Killed { .. }) {
-                exit::TARGET_FAILED
-            } else {
-                exit::ENVIRONMENT
-            })
-        }
+        Err(error) => Ok(failed(&error, program)),
     }
+}
+
+fn failed(error: &VtimeError, program: &str) -> ExitCode {
+    say!("error: {error}\n  help: {}", next(error, program));
+    match error {
+        VtimeError::Killed { .. } => exit::TARGET_FAILED,
+        _ => exit::ENVIRONMENT,
+    }
+}
+
+/// Ends the simulation when this process is asked to end; returns whether it was.
+fn stop_by_signals(simulation: &Arc<Simulation>) -> Arc<AtomicBool> {
+    let stopped = Arc::new(AtomicBool::new(false));
+    let (asked, simulation) = (Arc::clone(&stopped), Arc::clone(simulation));
+    if let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) {
+        std::thread::spawn(move || {
+            for _ in &mut signals {
+                asked.store(true, Ordering::Relaxed);
+                simulation.stop();
+            }
+        });
+    }
+    stopped
 }
 
 fn next(error: &VtimeError, program: &str) -> String {

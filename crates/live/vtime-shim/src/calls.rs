@@ -5,13 +5,17 @@ use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Acquire;
 
 use libc::{
-    epoll_event, fd_set, mode_t, msghdr, pid_t, pollfd, rusage, size_t, sockaddr, socklen_t,
-    timespec, timeval,
+    epoll_event, fd_set, mode_t, msghdr, pid_t, pollfd, rusage, sigset_t, size_t, sockaddr,
+    socklen_t, timespec, timeval,
 };
+use vtime::wire::End;
 
 use crate::real::{answer, calls, nanos, real, set_errno, system_call};
 use crate::turn::{Turn, Wait, key_of};
-use crate::{children, clock, dispatch, files, maps, polling, sockets};
+use crate::{
+    children, clock, dispatch, files, handlers, maps, polling, shared_memory, signals, sockets,
+    timers,
+};
 
 /// System calls by number.
 #[unsafe(no_mangle)]
@@ -59,7 +63,7 @@ pub unsafe fn by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
         }
         libc::SYS_rt_sigaction if dispatch::is_prepared() => {
             // SAFETY: the caller's arguments.
-            answer(unsafe { dispatch::change_action(a, b as *const c_void, c as *mut c_void) })
+            answer(unsafe { handlers::change_action(a, b as *const _, c as *mut _) })
         }
         // Programs fall back to reads, which are simulated.
         libc::SYS_io_uring_setup | libc::SYS_io_setup if Turn::is_simulated() => {
@@ -70,11 +74,16 @@ pub unsafe fn by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
         _ => unsafe {
             files_by_number(number, arguments)
                 .or_else(|| waits_by_number(number, arguments))
-                .or_else(|| sockets_by_number(number, arguments))?
+                .or_else(|| sockets_by_number(number, arguments))
+                .or_else(|| signals_by_number(number, arguments))
+                .or_else(|| timers::by_number(number, arguments))?
         },
     };
     Some(done)
 }
+
+/// `FICLONE`, `FICLONERANGE`, `FIDEDUPERANGE` (linux/fs.h).
+const CLONES: [i64; 3] = [0x4004_9409, 0x4020_940D, 0xC018_9436];
 
 unsafe fn files_by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
     let [a, b, c, d, e, f] = arguments;
@@ -130,8 +139,12 @@ unsafe fn files_by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
                 let to = (d as c_int, e as *mut c_void);
                 return Some(maps::mremap(place, size, c as size_t, to.0, to.1) as i64);
             }
+            // Clones, which a file system would make at once.
+            libc::SYS_ioctl if CLONES.contains(&b) => {
+                return files::copies([file, c as c_int], libc::EOPNOTSUPP).map(|done| done as i64);
+            }
             libc::SYS_preadv2 | libc::SYS_pwritev2 => {
-                files::refuse_copy("preadv2 or pwritev2", [file; 2])?;
+                files::refuse_flags("preadv2 or pwritev2", file);
                 return None;
             }
             _ => return None,
@@ -141,8 +154,7 @@ unsafe fn files_by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
 }
 
 unsafe fn waits_by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
-    let [a, b, c, d, e, _] = arguments;
-    let mask = std::ptr::null();
+    let [a, b, c, d, e, f] = arguments;
     // SAFETY: the caller's arguments.
     let done = unsafe {
         match number {
@@ -170,7 +182,7 @@ unsafe fn waits_by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
             }
             libc::SYS_epoll_pwait2 if Turn::is_simulated() => {
                 let (events, time) = (b as *mut epoll_event, d as *const timespec);
-                polling::epoll_pwait2(a as c_int, events, c as c_int, time, mask)
+                polling::epoll_pwait2(a as c_int, events, c as c_int, time, e as *const sigset_t)
             }
             libc::SYS_sched_yield => clock::sched_yield(),
             libc::SYS_clock_gettime if Turn::is_simulated() && (0..=11).contains(&a) => {
@@ -178,7 +190,8 @@ unsafe fn waits_by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
             }
             libc::SYS_poll => polling::poll(a as *mut pollfd, b as u64, c as c_int),
             libc::SYS_ppoll if Turn::is_simulated() => {
-                polling::ppoll(a as *mut pollfd, b as u64, c as *const timespec, mask)
+                let (time, mask) = (c as *const timespec, d as *const sigset_t);
+                polling::ppoll(a as *mut pollfd, b as u64, time, mask)
             }
             libc::SYS_select => {
                 let [read, write, except] = [b, c, d].map(|set| set as *mut fd_set);
@@ -186,10 +199,17 @@ unsafe fn waits_by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
             }
             libc::SYS_pselect6 if Turn::is_simulated() => {
                 let [read, write, except] = [b, c, d].map(|set| set as *mut fd_set);
+                // The sixth argument points to the mask and its size.
+                let mask = (f as *const *const sigset_t).as_ref();
+                let mask = mask.map_or(std::ptr::null(), |mask| *mask);
                 polling::pselect(a as c_int, read, write, except, e as *const timespec, mask)
             }
-            libc::SYS_epoll_wait | libc::SYS_epoll_pwait if Turn::is_simulated() => {
+            libc::SYS_epoll_wait => {
                 polling::epoll_wait(a as c_int, b as *mut epoll_event, c as c_int, d as c_int)
+            }
+            libc::SYS_epoll_pwait if Turn::is_simulated() => {
+                let (events, mask) = (b as *mut epoll_event, e as *const sigset_t);
+                polling::epoll_pwait(a as c_int, events, c as c_int, d as c_int, mask)
             }
             libc::SYS_wait4 => {
                 children::wait4(a as pid_t, b as *mut c_int, c as c_int, d as *mut rusage)
@@ -228,12 +248,44 @@ unsafe fn sockets_by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
             libc::SYS_shutdown => sockets::shutdown(file, b as c_int),
             libc::SYS_timerfd_create => sockets::timerfd_create(a as c_int, b as c_int),
             libc::SYS_copy_file_range => {
-                files::refuse_copy("copy_file_range", [file, c as c_int])?;
-                return None;
+                return files::copies([file, c as c_int], libc::EXDEV).map(|done| done as i64);
             }
             libc::SYS_sendfile => {
-                files::refuse_copy("sendfile", [file, b as c_int])?;
-                return None;
+                return files::copies([file, b as c_int], libc::EINVAL).map(|done| done as i64);
+            }
+            _ => return None,
+        }
+    };
+    Some(i64::from(done))
+}
+
+unsafe fn signals_by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
+    let [a, b, c, ..] = arguments;
+    let sent = match number {
+        libc::SYS_kill | libc::SYS_rt_sigqueueinfo => Some((a, b)),
+        libc::SYS_tkill => Some((0, b)),
+        libc::SYS_tgkill | libc::SYS_rt_tgsigqueueinfo => Some((a, c)),
+        libc::SYS_pidfd_send_signal => Some((0, b)),
+        _ => None,
+    };
+    if let Some(to) = sent {
+        return signals::send(number, arguments, to);
+    }
+    if !Turn::is_simulated() {
+        return None;
+    }
+    // SAFETY: the caller's arguments.
+    let done = unsafe {
+        match number {
+            libc::SYS_rt_sigsuspend => signals::sigsuspend(a as *const sigset_t),
+            libc::SYS_pause => signals::pause(),
+            libc::SYS_rt_sigtimedwait => {
+                let (signals, found) = (a as *const sigset_t, b as *mut libc::siginfo_t);
+                signals::sigtimedwait(signals, found, c as *const timespec)
+            }
+            libc::SYS_signalfd | libc::SYS_signalfd4 => {
+                Turn::enter()?.uncovered("signalfd");
+                -1
             }
             _ => return None,
         }
@@ -246,7 +298,9 @@ unsafe fn futex(
     (word, operation, value, time): (c_long, c_long, c_long, c_long),
     real: impl FnOnce() -> c_long,
 ) -> c_long {
-    let key = key_of(word as *const u8);
+    let word_at = word as *const u8;
+    let is_shared = operation as c_int & libc::FUTEX_PRIVATE_FLAG == 0;
+    let key = if is_shared { shared_memory::key(word_at) } else { key_of(word_at) };
     let plain = libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME;
     match operation as c_int & !plain {
         command @ (libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET) => {
@@ -263,11 +317,13 @@ unsafe fn futex(
                 libc::FUTEX_WAIT => turn.now().saturating_add(nanos(*time)),
                 _ => turn.deadline(*time),
             });
-            if turn.block(Wait::Lock, deadline, Some(key), 0) {
-                set_errno(libc::ETIMEDOUT);
-                return -1;
-            }
-            0
+            let error = match turn.block(Wait::Lock, deadline, Some(key), 0) {
+                End::Woken => return 0,
+                End::Late => libc::ETIMEDOUT,
+                End::Interrupted => libc::EINTR,
+            };
+            set_errno(error);
+            -1
         }
         libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET => {
             let most = u64::try_from(value as i32).unwrap_or(u64::MAX);

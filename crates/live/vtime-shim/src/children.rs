@@ -1,14 +1,14 @@
-//! Child processes and signals; and functions that are refused whatever their arguments.
+//! Child processes; and functions that are refused whatever their arguments.
 
 use std::ffi::{c_char, c_int, c_void};
 
-use libc::{pid_t, sigset_t};
-use vtime::wire::{Call, child_key};
+use libc::pid_t;
+use vtime::wire::{Call, End, child_key};
 
 use crate::maps;
-use crate::real::{answer, calls, errno, kernel, real, set_errno, system_call};
-use crate::regions;
+use crate::real::{answer, calls, kernel, real, set_errno, system_call};
 use crate::turn::{self, Turn, Wait};
+use crate::{regions, signals, timers};
 
 /// Defines refused functions: name, parameters, type, and the return value of a failure.
 macro_rules! refused {
@@ -71,6 +71,8 @@ pub unsafe extern "C" fn fork() -> pid_t {
             // Its thread begins in the slot of its own.
             std::mem::forget(turn);
             maps::begin_child();
+            signals::begin_child();
+            timers::begin_child();
             turn::begin_child(slot);
         }
         1.. => _ = turn.call(Call::Start, &[slot as u64, child as u64]),
@@ -100,7 +102,10 @@ fn reaped(attempt: impl Fn() -> i64, blocks: bool) -> Option<c_int> {
     turn.tick();
     let mut found = turn.charged(&attempt);
     while found == 0 && blocks {
-        turn.block(Wait::Sleep, None, Some(child_key(turn::process())), 0);
+        let key = child_key(turn::process());
+        if turn.block(Wait::Sleep, None, Some(key), 0) == End::Interrupted && !turn.run_handlers() {
+            return Some(answer(-i64::from(libc::EINTR)) as c_int);
+        }
         found = turn.charged(&attempt);
     }
     Some(answer(found) as c_int)
@@ -114,31 +119,6 @@ kernel! {
             let attempt = || system_call(libc::SYS_wait4, arguments);
             reaped(attempt, options & libc::WNOHANG == 0)
         };
-}
-
-/// Waits for a signal, which comes from outside.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigwait(signals: *const sigset_t, found: *mut c_int) -> c_int {
-    // SAFETY: the caller's arguments.
-    let signal = unsafe { sigwaitinfo(signals, std::ptr::null_mut()) };
-    if signal < 0 {
-        return errno();
-    }
-    // SAFETY: the caller passes a valid pointer.
-    unsafe { *found = signal };
-    0
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigwaitinfo(
-    signals: *const sigset_t,
-    found: *mut libc::siginfo_t,
-) -> c_int {
-    let wait = || {
-        let arguments = [signals as i64, found as i64, 0, 8, 0, 0];
-        system_call(libc::SYS_rt_sigtimedwait, arguments)
-    };
-    answer(Turn::enter().map_or_else(wait, |turn| turn.outside(wait))) as c_int
 }
 
 #[unsafe(no_mangle)]
@@ -155,11 +135,6 @@ calls! {
     vfork() -> pid_t = {
         // SAFETY: the caller upholds the contract of vfork.
         unsafe { fork() }
-    };
-    sigsuspend(mask: *const sigset_t) -> c_int = {
-        // The kernel's mask has 8 bytes. A signal comes from outside.
-        let wait = || system_call(libc::SYS_rt_sigsuspend, [mask as i64, 8, 0, 0, 0, 0]);
-        answer(Turn::enter().map_or_else(wait, |turn| turn.outside(wait))) as c_int
     };
     waitpid(child: pid_t, status: *mut c_int, options: c_int) -> pid_t = {
         // SAFETY: the caller's arguments.

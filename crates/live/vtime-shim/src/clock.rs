@@ -3,12 +3,13 @@
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
 use libc::{clockid_t, cpu_set_t, pid_t, size_t, time_t, timespec, timeval};
-use vtime::wire::{Call, Totals, TotalsOf};
+use vtime::wire::{Call, End, Totals, TotalsOf};
 
 use crate::real::{answer, calls, kernel, nanos, real, system_call};
 use crate::turn::{Turn, Wait};
 
-fn span(time: u64) -> timespec {
+/// A time as a struct.
+pub fn span(time: u64) -> timespec {
     timespec { tv_sec: (time / 1_000_000_000) as time_t, tv_nsec: (time % 1_000_000_000) as c_long }
 }
 
@@ -59,12 +60,22 @@ pub unsafe extern "C" fn getrusage(who: c_int, place: *mut libc::rusage) -> c_in
     code
 }
 
-/// Sleeps in virtual time; returns false outside of the simulation.
-fn slept(time: u64) -> bool {
-    let Some(turn) = Turn::enter() else { return false };
-    let until = turn.now().saturating_add(time);
-    turn.block(Wait::Sleep, Some(until), None, 0);
-    true
+/// Sleeps in virtual time; returns the time left, 0 unless a signal ended it.
+fn sleep_until(turn: &Turn, until: u64) -> u64 {
+    match turn.block(Wait::Sleep, Some(until), None, 0) {
+        End::Interrupted => until.saturating_sub(turn.now()).max(1),
+        _ => 0,
+    }
+}
+
+/// Sleeps for a time; `None` outside of the simulation.
+unsafe fn slept(time: u64, rest: *mut timespec) -> Option<c_int> {
+    let turn = Turn::enter()?;
+    let left = sleep_until(&turn, turn.now().saturating_add(time));
+    // SAFETY: the caller passes a place for it, or null.
+    let rest = unsafe { rest.as_mut() }.filter(|_| left > 0);
+    rest.into_iter().for_each(|rest| *rest = span(left));
+    Some(if left > 0 { libc::EINTR } else { 0 })
 }
 
 #[unsafe(no_mangle)]
@@ -115,7 +126,7 @@ pub unsafe extern "C" fn time(place: *mut time_t) -> time_t {
 kernel! {
     nanosleep(time: *const timespec, left: *mut timespec) -> c_int = SYS_nanosleep, {
         // SAFETY: the caller passes a valid time.
-        slept(nanos(unsafe { *time })).then_some(0)
+        unsafe { slept(nanos(*time), left) }.map(|error| answer(-i64::from(error)) as c_int)
     };
     sched_yield() -> c_int = SYS_sched_yield, {
         Turn::enter().map(|turn| {
@@ -143,12 +154,13 @@ pub unsafe extern "C" fn clock_nanosleep(
     if let Some(turn) = Turn::enter() {
         // SAFETY: the caller passes a valid time.
         let time = unsafe { *time };
-        let until = match flags & libc::TIMER_ABSTIME {
-            0 => turn.now().saturating_add(nanos(time)),
-            _ => turn.deadline(time),
-        };
-        turn.block(Wait::Sleep, Some(until), None, 0);
-        return 0;
+        if flags & libc::TIMER_ABSTIME == 0 {
+            drop(turn);
+            // SAFETY: the caller's arguments.
+            return unsafe { slept(nanos(time), left) }.unwrap_or_default();
+        }
+        let left = sleep_until(&turn, turn.deadline(time));
+        return if left > 0 { libc::EINTR } else { 0 };
     }
     let arguments = [i64::from(clock), i64::from(flags), time as i64, left as i64, 0, 0];
     -(system_call(libc::SYS_clock_nanosleep, arguments) as c_int)
@@ -192,10 +204,10 @@ calls! {
         unsafe { nanosleep(&raw const time, std::ptr::null_mut()) }
     };
     sleep(seconds: c_uint) -> c_uint = {
-        let time = span(u64::from(seconds) * 1_000_000_000);
-        // SAFETY: a local variable.
-        unsafe { nanosleep(&raw const time, std::ptr::null_mut()) };
-        0
+        let (time, mut left) = (span(u64::from(seconds) * 1_000_000_000), span(0));
+        // SAFETY: local variables.
+        unsafe { nanosleep(&raw const time, &raw mut left) };
+        nanos(left).div_ceil(1_000_000_000) as c_uint
     };
     get_nprocs() -> c_int = {
         // SAFETY: a known name.

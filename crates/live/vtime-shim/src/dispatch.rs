@@ -1,9 +1,11 @@
 //! Which system calls of a thread the kernel passes to a handler: Syscall User Dispatch (Linux 5.11).
 
 use std::cell::Cell;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+
+use vtime::wire::PREEMPTION;
 
 use crate::real::system_call;
 
@@ -19,8 +21,8 @@ const SET_SIZE: i64 = 8;
 /// `SA_RESTORER` (asm/signal.h).
 const SA_RESTORER: u64 = 0x0400_0000;
 
-/// The set with the signal of a caught system call alone.
-pub const CAUGHT_SET: u64 = 1 << (libc::SIGSYS - 1);
+/// The signals that this library needs: those of caught system calls and of preemption.
+pub const CAUGHT_SET: u64 = 1 << (libc::SIGSYS - 1) | 1 << (PREEMPTION - 1);
 static CAUGHT: u64 = CAUGHT_SET;
 
 /// The code of this library, whose system calls are not caught; 0: none are.
@@ -49,19 +51,30 @@ pub fn restorer() -> usize {
 /// The kernel's `struct sigaction`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct KernelAction {
-    handler: usize,
-    flags: u64,
-    restorer: usize,
-    mask: u64,
+pub struct KernelAction {
+    pub handler: usize,
+    pub flags: u64,
+    pub restorer: usize,
+    pub mask: u64,
 }
 
-/// Installs a handler that returns by this library's own code; returns whether it is installed.
+impl KernelAction {
+    /// A handler that returns by this library's own code.
+    pub fn new(handler: usize, flags: u64, mask: u64) -> Self {
+        Self { handler, flags: flags | SA_RESTORER, restorer: restorer(), mask }
+    }
+}
+
+/// rt_sigaction(2); a negative error number.
+pub unsafe fn action_of(signal: i64, new: *const KernelAction, old: *mut KernelAction) -> i64 {
+    system_call(libc::SYS_rt_sigaction, [signal, new as i64, old as i64, SET_SIZE, 0, 0])
+}
+
+/// Installs a handler; returns whether it is installed.
 pub fn install(signal: c_int, handler: usize, flags: c_int) -> bool {
-    let action =
-        KernelAction { handler, flags: flags as u64 | SA_RESTORER, restorer: restorer(), mask: 0 };
-    let place = (&raw const action) as i64;
-    system_call(libc::SYS_rt_sigaction, [i64::from(signal), place, 0, SET_SIZE, 0, 0]) == 0
+    let action = KernelAction::new(handler, flags as u64, 0);
+    // SAFETY: a valid action.
+    unsafe { action_of(signal.into(), &raw const action, std::ptr::null_mut()) == 0 }
 }
 
 /// Sets the code whose system calls are not caught; none if it starts at 0.
@@ -101,26 +114,10 @@ pub fn let_through(inside: bool) {
     SELECTOR.with(|selector| selector.set(if inside { ALLOW } else { BLOCK }));
 }
 
-/// rt_sigprocmask(2) that never blocks SIGSYS; a negative error number.
+/// rt_sigprocmask(2) that never blocks [`CAUGHT_SET`]; a negative error number.
 pub unsafe fn change_mask(how: i64, signals: *const u64, old: *mut u64) -> i64 {
     // SAFETY: the caller passes a valid set, or null.
     let own = unsafe { signals.as_ref() }.map(|signals| signals & !CAUGHT_SET);
     let place = own.as_ref().map_or(0, |own| std::ptr::from_ref(own) as i64);
     system_call(libc::SYS_rt_sigprocmask, [how, place, old as i64, SET_SIZE, 0, 0])
-}
-
-/// rt_sigaction(2) that leaves SIGSYS alone, and never blocks it in a handler; a negative error number.
-pub unsafe fn change_action(signal: i64, action: *const c_void, old: *mut c_void) -> i64 {
-    if signal == i64::from(libc::SIGSYS) {
-        if let Some(old) = std::ptr::NonNull::new(old.cast::<KernelAction>()) {
-            // SAFETY: the caller passes a place for it.
-            unsafe { old.write(KernelAction::default()) };
-        }
-        return 0;
-    }
-    // SAFETY: the caller passes a valid action, or null.
-    let own = unsafe { action.cast::<KernelAction>().as_ref() };
-    let own = own.map(|own| KernelAction { mask: own.mask & !CAUGHT_SET, ..*own });
-    let place = own.as_ref().map_or(0, |own| std::ptr::from_ref(own) as i64);
-    system_call(libc::SYS_rt_sigaction, [signal, place, old as i64, SET_SIZE, 0, 0])
 }

@@ -239,19 +239,28 @@ fn is_caught() -> bool {
     dispatch::is_prepared() && Turn::is_simulated()
 }
 
-/// Copies within the kernel are not simulated.
-pub fn refuse_copy(name: &str, files: [c_int; 2]) -> Option<ssize_t> {
+/// Copies within the kernel fail as between file systems, so programs copy by reads and writes.
+pub fn copies(files: [c_int; 2], error: c_int) -> Option<ssize_t> {
     files.iter().find(|file| file_of(**file).is_some())?;
-    Turn::enter_file()?.uncovered(name);
-    None
+    let _turn = Turn::enter_file()?;
+    Some(answer(-i64::from(error)) as ssize_t)
+}
+
+/// Reads and writes with flags are not simulated.
+pub fn refuse_flags(name: &str, file: c_int) {
+    if file_of(file).is_some()
+        && let Some(turn) = Turn::enter_file()
+    {
+        turn.uncovered(name);
+    }
 }
 
 kernel! {
     copy_file_range(
         from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, size: size_t, flags: c_uint
-    ) -> ssize_t = SYS_copy_file_range, refuse_copy("copy_file_range", [from, to]);
+    ) -> ssize_t = SYS_copy_file_range, copies([from, to], libc::EXDEV);
     sendfile(to: c_int, from: c_int, offset: *mut off_t, size: size_t) -> ssize_t
-        = SYS_sendfile, refuse_copy("sendfile", [from, to]);
+        = SYS_sendfile, copies([from, to], libc::EINVAL);
     /// Requested write-back ahead of a flush is charged to the flush.
     sync_file_range(descriptor: c_int, offset: off_t, size: off_t, flags: c_uint) -> c_int
         = SYS_sync_file_range, (file_of(descriptor).is_some() && Turn::is_simulated()).then_some(0);
@@ -295,7 +304,7 @@ macro_rules! with_flags {
         pub unsafe extern "C" fn $name(
             descriptor: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int
         ) -> ssize_t {
-            refuse_copy(stringify!($name), [descriptor; 2]);
+            refuse_flags(stringify!($name), descriptor);
             let (file, count) = (i64::from(descriptor), i64::from(count));
             let arguments = [file, parts as i64, count, offset, 0, i64::from(flags)];
             answer(system_call(libc::$number, arguments)) as ssize_t

@@ -16,6 +16,7 @@ use libc::{sigset_t, size_t};
 use crate::calls::by_number;
 use crate::dispatch::{self, CAUGHT_SET, change_mask, install};
 use crate::real::{answer, calls, errno, set_errno, system_call};
+use crate::signals;
 use crate::turn::{skip, ticks};
 
 /// Ticks that catching a system call takes, which are not charged.
@@ -57,6 +58,7 @@ pub fn prepare() {
     }
     OVERHEAD.store(measure(), Relaxed);
     dispatch::end();
+    signals::prepare();
 }
 
 /// Least ticks of a caught call over those of one that is not, of several.

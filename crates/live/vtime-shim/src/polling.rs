@@ -3,9 +3,10 @@
 use std::ffi::{c_int, c_short};
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
-use vtime::wire::KEYS;
+use vtime::wire::{End, KEYS};
 
 use crate::real::{answer, calls, kernel, nanos, real, system_call};
+use crate::signals::with_mask;
 use crate::turn::{Turn, Wait};
 
 const READS: c_short = libc::POLLIN;
@@ -30,10 +31,14 @@ fn waited(
         if found != 0 || late {
             return Some(answer(found) as c_int);
         }
-        late = match files {
+        let end = match files {
             [] => turn.block(Wait::Sleep, deadline, None, 0),
             files => turn.wait_files(files, deadline),
         };
+        if end == End::Interrupted {
+            return Some(answer(-i64::from(libc::EINTR)) as c_int);
+        }
+        late = end == End::Late;
     }
 }
 
@@ -136,17 +141,22 @@ kernel! {
     ppoll(
         files: *mut pollfd, count: nfds_t, time: *const timespec, mask: *const sigset_t
         // SAFETY: the caller's arguments.
-    ) -> c_int = SYS_ppoll + 8, unsafe { polled(files, count, limit(time)) };
+    ) -> c_int = SYS_ppoll + 8, unsafe { with_mask(mask, || polled(files, count, limit(time))) };
     epoll_wait(epoll: c_int, events: *mut epoll_event, most: c_int, wait: c_int) -> c_int
         = SYS_epoll_wait, awaited(epoll, events, most, millis(wait));
     epoll_pwait2(
         epoll: c_int, events: *mut epoll_event, most: c_int, time: *const timespec,
         mask: *const sigset_t
         // SAFETY: the caller's arguments.
-    ) -> c_int = SYS_epoll_pwait2 + 8, awaited(epoll, events, most, unsafe { limit(time) });
+    ) -> c_int = SYS_epoll_pwait2 + 8, unsafe {
+        with_mask(mask, || awaited(epoll, events, most, limit(time)))
+    };
     epoll_pwait(
         epoll: c_int, events: *mut epoll_event, most: c_int, wait: c_int, mask: *const sigset_t
-    ) -> c_int = SYS_epoll_pwait + 8, awaited(epoll, events, most, millis(wait));
+    ) -> c_int = SYS_epoll_pwait + 8, unsafe {
+        // SAFETY: the caller's mask.
+        with_mask(mask, || awaited(epoll, events, most, millis(wait)))
+    };
     select(
         count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, time: *mut timeval
         // SAFETY: the caller's arguments.
@@ -171,7 +181,9 @@ pub unsafe extern "C" fn pselect(
         *const sigset_t,
     ) -> c_int;
     // SAFETY: the caller's arguments.
-    if let Some(answer) = unsafe { selected(count, [read, write, except], limit(time)) } {
+    let wait = || unsafe { selected(count, [read, write, except], limit(time)) };
+    // SAFETY: the caller's mask.
+    if let Some(answer) = unsafe { with_mask(mask, wait) } {
         return answer;
     }
     // SAFETY: the caller's arguments.

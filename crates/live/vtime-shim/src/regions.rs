@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use vtime::wire::Call;
 
 use crate::descriptors::is_open;
+use crate::shared_memory;
 use crate::turn::Turn;
 
 /// Bytes of a page.
@@ -103,6 +104,7 @@ pub fn note(range: Range<usize>, mapped: Mapped) {
 
 /// Something else is at these addresses now, or nothing. The kernel has accepted them.
 pub fn replaced(place: usize, size: usize) {
+    shared_memory::forget();
     let range: Range<usize> = place..(place + size).next_multiple_of(PAGE);
     for map in REGIONS.iter().filter(|map| map.file.load(Relaxed) != 0) {
         let (start, end) = (map.start.load(Relaxed), map.end.load(Relaxed));

@@ -15,6 +15,7 @@ use crate::streams::{self, status};
 use crate::turn::Turn;
 
 const AGAIN: i64 = -(libc::EAGAIN as i64);
+const INTERRUPTED: i64 = -(libc::EINTR as i64);
 const UNSUPPORTED: i64 = -(libc::EOPNOTSUPP as i64);
 const READS: c_short = libc::POLLIN;
 const WRITES: c_short = libc::POLLOUT;
@@ -52,12 +53,15 @@ fn blocks(descriptor: c_int) -> bool {
     system_call(libc::SYS_fcntl, get) & i64::from(libc::O_NONBLOCK) == 0
 }
 
-/// Waits until the file is ready, unless it does not block.
-fn wait_until_ready(turn: &Turn, descriptor: c_int, events: c_short) {
+/// Waits until the file is ready, unless it does not block; false if a signal ended that.
+fn wait_until_ready(turn: &Turn, descriptor: c_int, events: c_short) -> bool {
     turn.tick();
     while !is_ready(descriptor, events) && blocks(descriptor) {
-        turn.wait_files(&[(descriptor, events)], None);
+        if !turn.await_file(descriptor, events) {
+            return false;
+        }
     }
+    true
 }
 
 /// A read or write by the system call, of a file that is not on the drive.
@@ -76,8 +80,8 @@ pub fn exchange(number: i64, arguments: [i64; 6], writes: bool) -> ssize_t {
         Kind::Outside => turn.outside(real),
         Kind::Socket | Kind::Pipe => match whole(&turn, (number, &kind), arguments) {
             Some(done) if done != UNSUPPORTED => done,
+            _ if !wait_until_ready(&turn, descriptor, events) => INTERRUPTED,
             _ => {
-                wait_until_ready(&turn, descriptor, events);
                 let done = turn.charged(real);
                 turn.notify(writes);
                 done
@@ -160,7 +164,9 @@ fn all_parts(
     turn.tick();
     let mut begun = turn.charged(&first);
     while begun == AGAIN && waits {
-        turn.wait_files(&[(file as c_int, WRITES)], None);
+        if !turn.await_file(file as c_int, WRITES) {
+            return INTERRUPTED;
+        }
         begun = turn.charged(&first);
     }
     if begun > 0 {
@@ -207,11 +213,11 @@ fn sent_all(
         }
         match done {
             0.. if sent < size && waits => {}
-            AGAIN if waits => {
-                turn.wait_files(&[(file as c_int, WRITES)], None);
-            }
+            AGAIN if waits && turn.await_file(file as c_int, WRITES) => {}
             0.. => return sent,
-            error => return if sent > 0 { sent } else { error },
+            _ if sent > 0 => return sent,
+            AGAIN if waits => return INTERRUPTED,
+            error => return error,
         }
     }
 }
@@ -221,7 +227,9 @@ fn receive(turn: &Turn, (file, flags): (i64, i64), call: impl Fn(i64) -> i64) ->
     turn.tick();
     let mut done = turn.charged(|| call(flags | i64::from(libc::MSG_DONTWAIT)));
     while done == AGAIN && waits(file, flags) {
-        turn.wait_files(&[(file as c_int, READS)], None);
+        if !turn.await_file(file as c_int, READS) {
+            return INTERRUPTED;
+        }
         done = turn.charged(|| call(flags | i64::from(libc::MSG_DONTWAIT)));
     }
     if done > 0 {
@@ -249,8 +257,9 @@ fn sent(arguments: [i64; 6]) -> Option<ssize_t> {
 /// A connection is accepted.
 fn accepted(file: c_int, call: impl Fn() -> i64) -> Option<c_int> {
     let turn = Turn::enter()?;
-    wait_until_ready(&turn, file, READS);
-    Some(answer(turn.charged(call)) as c_int)
+    let ready = wait_until_ready(&turn, file, READS);
+    let done = if ready { turn.charged(call) } else { INTERRUPTED };
+    Some(answer(done) as c_int)
 }
 
 /// A call after which others may find a file ready.

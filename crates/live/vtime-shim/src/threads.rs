@@ -12,9 +12,10 @@ use libc::{
     clockid_t, pthread_attr_t, pthread_cond_t, pthread_mutex_t, pthread_once_t, pthread_rwlock_t,
     pthread_t, sem_t, timespec,
 };
-use vtime::wire::{Call, SLOTS};
+use vtime::wire::{Call, End, SLOTS};
 
 use crate::real::{errno, real, set_errno};
+use crate::shared_memory;
 use crate::turn::{Turn, Wait, begin, end, key_of, simulated, slot};
 
 type Main = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
@@ -110,6 +111,7 @@ pub unsafe extern "C" fn pthread_join(thread: pthread_t, value: *mut *mut c_void
         if let Some(slot) = found.and_then(|number| slot(number as i64)) {
             while slot.ended.load(Acquire) == 0 {
                 turn.block(Wait::Lock, None, Some(handle_key(thread)), 0);
+                turn.run_handlers();
             }
         }
     }
@@ -121,17 +123,103 @@ pub unsafe extern "C" fn pthread_join(thread: pthread_t, value: *mut *mut c_void
     }
 }
 
+/// Takes a lock, given the function that tries.
+unsafe fn take_lock<T: Sharable>(
+    turn: &Turn,
+    lock: *mut T,
+    deadline: Option<u64>,
+    attempt: unsafe extern "C" fn(*mut T) -> c_int,
+) -> c_int {
+    // SAFETY: the caller's lock.
+    unsafe {
+        let wanted = Wanted { key: key(lock), deadline, interruptible: false };
+        take(turn, &wanted, || attempt(lock))
+    }
+}
+
+/// What a thread waits for, until when, and whether signals end that.
+struct Wanted {
+    key: u64,
+    deadline: Option<u64>,
+    interruptible: bool,
+}
+
 /// Takes a lock by try-calls; waits in between. Returns the errno, `ETIMEDOUT` after the deadline.
-fn take(turn: &Turn, key: u64, deadline: Option<u64>, mut attempt: impl FnMut() -> c_int) -> c_int {
+fn take(turn: &Turn, wanted: &Wanted, mut attempt: impl FnMut() -> c_int) -> c_int {
     turn.tick();
     loop {
         match attempt() {
             libc::EBUSY | libc::EAGAIN => {}
             code => return code,
         }
-        if turn.block(Wait::Lock, deadline, Some(key), 0) {
-            return libc::ETIMEDOUT;
+        match turn.block(Wait::Lock, wanted.deadline, Some(wanted.key), 0) {
+            End::Woken => {}
+            End::Late => return libc::ETIMEDOUT,
+            End::Interrupted if turn.run_handlers() || !wanted.interruptible => {}
+            End::Interrupted => return libc::EINTR,
         }
+    }
+}
+
+/// Objects of the C library that processes may share.
+trait Sharable {
+    /// Whether this one is shared.
+    unsafe fn is_shared(place: *const Self) -> bool;
+}
+
+/// A word of an object, by its place among the words.
+unsafe fn word<T>(place: *const T, number: usize) -> u32 {
+    // SAFETY: the caller's object has that many words.
+    unsafe { place.cast::<u32>().add(number).read_volatile() }
+}
+
+/// Word of a condition in which [`pthread_cond_init`] notes that it is shared: the C library never uses it.
+const CONDITION_WORD: usize = 10;
+const SHARED_CONDITION: u32 = 0x5348_4152;
+
+/// Defines by which word objects of a type are marked as shared (glibc's `struct_mutex.h`, `struct_rwlock.h`,
+/// `semaphoreP.h`).
+macro_rules! sharable {
+    ($($type:ty, $number:expr, |$word:ident| $marked:expr;)*) => {$(
+        impl Sharable for $type {
+            unsafe fn is_shared(place: *const Self) -> bool {
+                // SAFETY: the caller's object.
+                let $word = unsafe { word(place, $number) };
+                $marked
+            }
+        }
+    )*};
+}
+sharable! {
+    pthread_mutex_t, 4, |kind| kind & 128 != 0;
+    pthread_rwlock_t, 7, |shared| shared != 0;
+    sem_t, 2, |shared| shared != 0;
+    pthread_cond_t, CONDITION_WORD, |mark| mark == SHARED_CONDITION;
+}
+
+/// The key of an object.
+unsafe fn key<T: Sharable>(place: *const T) -> u64 {
+    // SAFETY: the caller's object.
+    if unsafe { T::is_shared(place) } { shared_memory::key(place) } else { key_of(place) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_cond_init(
+    condition: *mut pthread_cond_t,
+    attributes: *const libc::pthread_condattr_t,
+) -> c_int {
+    type Real = unsafe extern "C" fn(*mut pthread_cond_t, *const libc::pthread_condattr_t) -> c_int;
+    let mut shared = libc::PTHREAD_PROCESS_PRIVATE;
+    // SAFETY: the caller's arguments.
+    unsafe {
+        let code = real!(pthread_cond_init: Real)(condition, attributes);
+        if code == 0 && Turn::is_simulated() && !attributes.is_null() {
+            libc::pthread_condattr_getpshared(attributes, &raw mut shared);
+            if shared == libc::PTHREAD_PROCESS_SHARED {
+                condition.cast::<u32>().add(CONDITION_WORD).write(SHARED_CONDITION);
+            }
+        }
+        code
     }
 }
 
@@ -142,13 +230,13 @@ macro_rules! lock {
         simulated! {
             $name(lock: *mut $type) -> c_int, |turn| {
                 // SAFETY: the caller's lock.
-                take(&turn, key_of(lock), None, || unsafe { libc::$attempt(lock) })
+                unsafe { take_lock(&turn, lock, None, libc::$attempt) }
             };
             $timed(lock: *mut $type, until: *const timespec) -> c_int, |turn| {
                 // SAFETY: the caller's time.
                 let deadline = turn.deadline(unsafe { *until });
                 // SAFETY: the caller's lock.
-                take(&turn, key_of(lock), Some(deadline), || unsafe { libc::$attempt(lock) })
+                unsafe { take_lock(&turn, lock, Some(deadline), libc::$attempt) }
             };
         }
     )*};
@@ -176,7 +264,8 @@ macro_rules! release {
             // SAFETY: the caller's argument.
             let code = unsafe { real!($name: unsafe extern "C" fn(*mut $type) -> c_int)(place) };
             if let Some(turn) = Turn::enter() {
-                turn.wake(key_of(place), $most);
+                // SAFETY: the caller's object.
+                turn.wake(unsafe { key(place) }, $most);
                 turn.tick();
             }
             code
@@ -197,20 +286,24 @@ unsafe fn wait_for(
     deadline: Option<u64>,
 ) -> c_int {
     type Real = unsafe extern "C" fn(*mut pthread_mutex_t) -> c_int;
-    let lock = key_of(mutex);
-    // SAFETY: the caller holds it.
+    // SAFETY: the caller's objects; it holds the mutex.
+    let (lock, own) = unsafe { (key(mutex), key(condition)) };
+    // SAFETY: as above.
     unsafe { real!(pthread_mutex_unlock: Real)(mutex) };
     // In one call; otherwise a signal between the two would be lost.
     let wakes = if turn.is_awaited(lock) { lock } else { 0 };
-    let late = turn.block(Wait::Lock, deadline, Some(key_of(condition)), wakes);
+    // A signal wakes it as if for no reason, which programs have to expect.
+    let end = turn.block(Wait::Lock, deadline, Some(own), wakes);
+    turn.run_handlers();
     // SAFETY: the caller passes a valid mutex.
-    take(turn, lock, None, || unsafe { libc::pthread_mutex_trylock(mutex) });
-    if late { libc::ETIMEDOUT } else { 0 }
+    unsafe { take_lock(turn, mutex, None, libc::pthread_mutex_trylock) };
+    if end == End::Late { libc::ETIMEDOUT } else { 0 }
 }
 
 /// Wakes waiters of a condition.
 fn signal(turn: &Turn, condition: *mut pthread_cond_t, most: u64) -> c_int {
-    turn.wake(key_of(condition), most);
+    // SAFETY: the caller's condition.
+    turn.wake(unsafe { key(condition) }, most);
     turn.tick();
     0
 }
@@ -264,6 +357,7 @@ pub unsafe extern "C-unwind" fn pthread_once(
     while state.load(Acquire) & RUNNING != 0 {
         if let Some(turn) = Turn::enter() {
             turn.block(Wait::Lock, None, Some(key_of(once)), 0);
+            turn.run_handlers();
         }
     }
     if state.load(Acquire) & DONE == 0 {
@@ -283,7 +377,9 @@ fn sem_take(turn: &Turn, semaphore: *mut sem_t, deadline: Option<u64>) -> c_int 
         // SAFETY: the caller's semaphore.
         if unsafe { libc::sem_trywait(semaphore) } == 0 { 0 } else { errno() }
     };
-    match take(turn, key_of(semaphore), deadline, attempt) {
+    // SAFETY: the caller's semaphore.
+    let wanted = Wanted { key: unsafe { key(semaphore) }, deadline, interruptible: true };
+    match take(turn, &wanted, attempt) {
         0 => 0,
         code => {
             set_errno(code);

@@ -2,14 +2,13 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_short};
-use std::os::fd::FromRawFd as _;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU32};
 
-use vtime::wire::{self, Call, NEVER, PROCESSES, SLOTS, Shared, Slot, Totals, TotalsOf};
+use vtime::wire::{self, Call, End, NEVER, Shared, Slot, Totals, TotalsOf};
 
 use crate::real::{errno, nanos, set_errno, system_call};
-use crate::{dispatch, streams};
+use crate::{dispatch, handlers};
 
 /// Stretches of CPU time longer than this are checked against the thread's CPU clock, because it may have
 /// been preempted, ns.
@@ -59,7 +58,8 @@ pub fn shared() -> Option<&'static Shared> {
     unsafe { SHARED.load(Acquire).as_ref() }
 }
 
-fn is_real_time(shared: &Shared) -> bool {
+/// Whether only the drive is simulated.
+pub fn is_real_time(shared: &Shared) -> bool {
     shared.header.real_time.load(Relaxed) == 1
 }
 
@@ -219,14 +219,19 @@ impl Turn {
         slot.send(&self.shared.header);
     }
 
-    /// Runs something that waits for other programs; the other threads continue meanwhile.
-    pub fn outside<T>(&self, wait: impl FnOnce() -> T) -> T {
-        self.post(Call::Leave, &[], 0);
-        let done = wait();
-        self.slot.rejoin(&self.shared.header);
-        self.slot.take_turn(0, self.shared);
-        STATE.with(State::got_turn);
-        done
+    /// Runs a system call that waits for other programs; the other threads continue meanwhile.
+    pub fn outside(&self, wait: impl Fn() -> i64) -> i64 {
+        loop {
+            self.post(Call::Leave, &[], 0);
+            let done = wait();
+            self.slot.rejoin(&self.shared.header);
+            self.slot.take_turn(0, self.shared);
+            STATE.with(State::got_turn);
+            // Without a handler that has yet to run, a signal of this library has ended it.
+            if done != -i64::from(libc::EINTR) || !self.run_handlers() {
+                return done;
+            }
+        }
     }
 
     /// An argument of the last call, which the coordinator may have changed.
@@ -258,23 +263,52 @@ impl Turn {
         }
     }
 
-    /// Waits for one key; returns whether the deadline ended it. Before that, wakes one waiter of `wakes`.
-    pub fn block(&self, wait: Wait, deadline: Option<u64>, key: Option<u64>, wakes: u64) -> bool {
+    /// Waits for one key. Before that, wakes one waiter of `wakes`.
+    pub fn block(&self, wait: Wait, deadline: Option<u64>, key: Option<u64>, wakes: u64) -> End {
         let count = u64::from(key.is_some());
         let deadline = deadline.unwrap_or(NEVER);
         let arguments = [wait as u64, deadline, wakes, count, key.unwrap_or_default()];
-        self.call(Call::Block, &arguments) == 1
+        End::of(self.call(Call::Block, &arguments))
     }
 
-    /// Waits for files, each with events of poll(2); returns whether the deadline ended it.
-    pub fn wait_files(&self, files: &[(c_int, c_short)], deadline: Option<u64>) -> bool {
+    /// Waits for files, each with events of poll(2).
+    pub fn wait_files(&self, files: &[(c_int, c_short)], deadline: Option<u64>) -> End {
         let mut arguments = [0; 2 + wire::KEYS];
         arguments[0] = deadline.unwrap_or(NEVER);
         arguments[1] = files.len() as u64;
         for (place, (file, events)) in arguments[2..].iter_mut().zip(files) {
             *place = u64::from(*file as u32) | (u64::from(*events as u16) << 32);
         }
-        self.call(Call::WaitFiles, &arguments) == 1
+        End::of(self.call(Call::WaitFiles, &arguments))
+    }
+
+    /// Waits for a file; false if a signal ended that whose handler interrupts calls.
+    pub fn await_file(&self, file: c_int, events: c_short) -> bool {
+        self.wait_files(&[(file, events)], None) != End::Interrupted || self.run_handlers()
+    }
+
+    /// Runs the signal handlers that have yet to run, as the program; returns whether the calls that they
+    /// interrupted are restarted.
+    pub fn run_handlers(&self) -> bool {
+        if !handlers::is_waiting() {
+            return true;
+        }
+        self.slot.signaled.store(0, Relaxed);
+        let leave = |inside: u32| {
+            dispatch::let_through(inside > 0);
+            STATE.with(|state| state.inside.set(inside));
+        };
+        leave(0);
+        STATE.with(State::restart);
+        let restarts = handlers::run_waiting();
+        STATE.with(State::charge);
+        leave(1);
+        restarts
+    }
+
+    /// Number of arrivals from outside so far, among them those of signals.
+    pub fn arrivals(&self) -> u32 {
+        self.shared.header.returns.load(Acquire)
     }
 
     /// Whether a thread waits for a file: for its data, or only for space to write.
@@ -347,6 +381,29 @@ impl Drop for Turn {
             // The program's time begins.
             state.restart();
         });
+        if handlers::is_waiting() && STATE.with(|state| state.slot.get().is_some()) {
+            self.slot.signaled.store(0, Relaxed);
+            handlers::run_waiting();
+        }
+    }
+}
+
+/// Whether this thread is in the simulation and inside the library: it may not have the turn.
+pub fn is_inside() -> bool {
+    STATE.with(|state| state.slot.get().is_some() && state.inside.get() > 0)
+}
+
+/// Ends this process if the simulation has ended.
+pub fn end_if_abandoned() {
+    if shared().is_some_and(|shared| shared.header.is_abandoned()) {
+        system_call(libc::SYS_exit_group, [i64::from(libc::SIGKILL) + 128, 0, 0, 0, 0, 0]);
+    }
+}
+
+/// A signal has arrived whose handler has yet to run.
+pub fn interrupt() {
+    if let (Some(shared), Some(slot)) = (shared(), STATE.with(|state| state.slot.get())) {
+        slot.interrupt(&shared.header);
     }
 }
 
@@ -372,20 +429,20 @@ pub fn begin(slot: &'static Slot) {
     let thread = system_call(libc::SYS_gettid, [0; 6]);
     slot.process.store(PROCESS.load(Relaxed), Relaxed);
     slot.thread.store(thread as u32, Relaxed);
-    if let Some(shared) = shared() {
-        slot.take_turn(0, shared);
-    }
+    let Some(shared) = shared() else { return };
     STATE.with(|state| {
         state.slot.set(Some(slot));
-        state.got_turn();
+        state.inside.set(1);
     });
+    slot.take_turn(0, shared);
+    STATE.with(State::got_turn);
     dispatch::begin();
+    drop(Turn { slot, shared });
 }
 
 /// The only thread of a new child process takes the slot of that number.
 pub fn begin_child(slot: i64) {
     PROCESS.store(system_call(libc::SYS_getpid, [0; 6]) as u32, Relaxed);
-    STATE.with(|state| state.inside.set(0));
     if let Some(slot) = self::slot(slot) {
         begin(slot);
     }
@@ -405,71 +462,18 @@ pub fn end(process: bool, key: u64) {
     dispatch::end();
 }
 
-/// Whether this program was started for a simulation.
-pub fn is_wanted() -> bool {
-    // SAFETY: single-threaded so far, and a string with a terminating 0.
-    unsafe { !libc::getenv(c"CROSSPOINT_VTIME".as_ptr()).is_null() }
+/// The thread of a program that called execve keeps its slot and its turn.
+pub fn keep(slot: &'static Slot) {
+    STATE.with(|state| {
+        state.slot.set(Some(slot));
+        state.got_turn();
+    });
+    dispatch::begin();
 }
 
-/// Joins the simulation when the library is loaded; returns whether this process is in it.
-pub fn join() -> bool {
-    // SAFETY: single-threaded so far, and strings with a terminating 0.
-    let path = unsafe { libc::getenv(c"CROSSPOINT_VTIME".as_ptr()) };
-    if path.is_null() {
-        return false;
-    }
-    let flags = i64::from(libc::O_RDWR | libc::O_CLOEXEC);
-    let here = i64::from(libc::AT_FDCWD);
-    let file = system_call(libc::SYS_openat, [here, path as i64, flags, 0, 0, 0]);
-    if file < 0 {
-        return false;
-    }
-    // SAFETY: just opened, and owned by nobody else.
-    let file = unsafe { std::fs::File::from_raw_fd(file as i32) };
-    let Ok(shared) = Shared::map(&file) else { return false };
-    if shared.header.magic.load(Acquire) != wire::MAGIC {
-        return false;
-    }
-    // SAFETY: as above.
-    FOLDER.store(unsafe { libc::getenv(c"CROSSPOINT_VTIME_DIR".as_ptr()) }, Relaxed);
-    let process = system_call(libc::SYS_getpid, [0; 6]) as u32;
+/// This process is in the simulation that has this memory.
+pub fn attach(shared: &'static Shared, process: u32, folder: *mut c_char) {
+    FOLDER.store(folder, Relaxed);
     PROCESS.store(process, Relaxed);
-    shared.header.joined.store(1, Release);
-    if is_real_time(shared) {
-        SHARED.store(std::ptr::from_ref(shared).cast_mut(), Release);
-        return false;
-    }
-    // A program that called execve keeps its turn.
-    let own = |slot: &&Slot| slot.process.load(Relaxed) == process && slot.ended.load(Relaxed) == 0;
-    if let Some(slot) = shared.slots[..SLOTS].iter().find(own) {
-        SHARED.store(std::ptr::from_ref(shared).cast_mut(), Release);
-        STATE.with(|state| {
-            state.slot.set(Some(slot));
-            state.got_turn();
-        });
-        dispatch::begin();
-        true
-    } else if let Some(slot) = admitted(shared) {
-        SHARED.store(std::ptr::from_ref(shared).cast_mut(), Release);
-        streams::note_standard();
-        slot.process.store(process, Relaxed);
-        slot.rejoin(&shared.header);
-        begin(slot);
-        true
-    } else {
-        false
-    }
-}
-
-/// The slot that this program was started for, if no other has taken it.
-fn admitted(shared: &'static Shared) -> Option<&'static Slot> {
-    // SAFETY: single-threaded so far, and a string with a terminating 0.
-    let number = unsafe { libc::getenv(c"CROSSPOINT_VTIME_SLOT".as_ptr()) };
-    if number.is_null() {
-        return None;
-    }
-    // SAFETY: as above.
-    let number = unsafe { libc::atoi(number) };
-    let slot = shared.slots[..PROCESSES].get(usize::try_from(number).ok()?)?;
-    (slot.process.load(Acquire) == 0).then_some(slot)
+    SHARED.store(std::ptr::from_ref(shared).cast_mut(), Release);
 }

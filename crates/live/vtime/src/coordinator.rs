@@ -3,6 +3,7 @@
 //! Invariant: at most one thread of all programs has the turn; while it has, nobody else touches the slots.
 
 mod participants;
+mod signals;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use crate::file_access::{AccessStart, StepEnd};
 use crate::file_calls;
 use crate::host::{Ended, Host};
 use crate::process::{Process, cpu_of};
-use crate::wire::{self, Call, NEVER, PROCESSES, SLOTS, Shared, Slot, Totals, TotalsOf};
+use crate::wire::{self, Call, End, NEVER, PROCESSES, SLOTS, Shared, Slot, Totals, TotalsOf};
 
 /// Interval of measuring the memory of programs, in virtual time.
 const MEASURE_INTERVAL: Nanos = Nanos::from_millis(20);
@@ -37,6 +38,10 @@ struct Thread {
     /// CPU time that it still has to spend before it returns.
     owed: Nanos,
     blocked: bool,
+    /// Only a signal can end its wait.
+    awaits_signal: bool,
+    /// A signal has ended it.
+    interrupted: bool,
     /// Whether it waits for files.
     polls: bool,
     interval: Interval,
@@ -66,6 +71,7 @@ pub(crate) struct Coordinator<'h, D> {
     /// The end of the latest stretch of any thread.
     latest: Nanos,
     files: AwaitedFiles,
+    timers: signals::Timers,
     /// Virtual time from which on the programs' memory is to be measured again.
     measure_at: Nanos,
     /// Real and virtual time from which on virtual time may not be ahead of real time.
@@ -103,6 +109,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
             began: Instant::now(),
             latest: Nanos::ZERO,
             files: AwaitedFiles::default(),
+            timers: signals::Timers::default(),
             measure_at: Nanos::ZERO,
             held: None,
             program,
@@ -138,19 +145,19 @@ impl<'h, D: Device> Coordinator<'h, D> {
     pub fn run(&mut self) -> Result<(), VtimeError> {
         loop {
             self.take_joined()?;
-            if !self.outside.is_empty() {
-                self.take_returned();
-            }
+            self.take_returned();
             let idle = self.scheduler.is_idle();
             if idle && !self.files.is_empty() {
                 self.wake_by_files(None, Duration::ZERO);
             }
-            let device = self.drive.next_event();
+            let timer = self.timers.next();
+            let device = self.drive.next_event().into_iter().chain(timer).min();
             let limit = if self.scheduler.is_idle() { self.limit() } else { None };
             let limit = limit.filter(|limit| device.is_none_or(|at| at > *limit));
             match self.scheduler.next(limit.or(device)) {
                 Next::Run { task, until } => self.turn(task, until)?,
                 Next::Device(at) if limit == Some(at) => self.pause()?,
+                Next::Device(at) if timer == Some(at) => self.send_due(at),
                 Next::Device(at) => self.device(at),
                 Next::Stuck | Next::Finished if self.waits_for_others() => self.pause()?,
                 Next::Stuck | Next::Finished if self.find_ended() => {}
@@ -247,7 +254,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
         let slot = &self.shared.slots[task.0 as usize];
         if std::mem::take(&mut self.threads[task.0 as usize].blocked) {
             self.forget_keys(task);
-            self.threads[task.0 as usize].answer = i64::from(self.scheduler.timed_out(task));
+            self.threads[task.0 as usize].answer = self.end_of_wait(task) as i64;
         }
         if std::mem::take(&mut self.threads[task.0 as usize].polls) {
             self.forget_files(task);
@@ -289,11 +296,17 @@ impl<'h, D: Device> Coordinator<'h, D> {
     /// Waits until the thread that has the turn makes a call; returns `false` if its process ended instead.
     fn await_call(&self, task: TaskId) -> Result<bool, VtimeError> {
         let slot = &self.shared.slots[task.0 as usize];
-        let (mut looks, mut waited, mut cpu) = (0, 0, None);
+        let (mut looks, mut cpu, mut looked) = (0, None, Instant::now());
+        let (mut waited, limit) = (0, self.stretch_of(slot));
         loop {
-            if slot.await_call(&self.shared.header, POLL_INTERVAL) {
+            if slot.await_call(&self.shared.header, limit) {
                 return Ok(true);
             }
+            self.preempt(slot);
+            if looked.elapsed() < POLL_INTERVAL {
+                continue;
+            }
+            looked = Instant::now();
             if self.shared.header.stop.load(Relaxed) == 1 {
                 self.kill();
             }
@@ -380,6 +393,8 @@ impl<'h, D: Device> Coordinator<'h, D> {
                     place.store(value, Relaxed);
                 }
             }
+            Some(Call::Signal) => self.sent(task),
+            Some(Call::Timer) => self.set_timer(slot),
             Some(Call::Uncovered) => {
                 let call = slot.uncovered_name();
                 return Err(VtimeError::Uncovered { thread: task.0, call });
@@ -435,8 +450,12 @@ impl<'h, D: Device> Coordinator<'h, D> {
             self.scheduler.wake(task, Key(argument(2)), 1, Waker::Futex);
         }
         let thread = &mut self.threads[task.0 as usize];
+        if slot.signaled.load(Relaxed) == 1 {
+            thread.answer = End::Interrupted as i64;
+            return;
+        }
         thread.keys.extend((0..count).map(|place| argument(4 + place)));
-        thread.blocked = true;
+        (thread.blocked, thread.awaits_signal) = (true, count == 0 && deadline.is_none());
         let keys: Vec<Key> = thread.keys.iter().map(|key| Key(*key)).collect();
         for key in &keys {
             self.shared.header.awaited[wire::hash(key.0)].fetch_add(1, Relaxed);

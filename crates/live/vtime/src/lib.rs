@@ -19,6 +19,7 @@ mod host;
 mod inside;
 mod power_cut;
 mod process;
+mod program;
 mod real_time;
 mod simulation;
 pub mod wire;

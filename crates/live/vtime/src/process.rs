@@ -1,6 +1,6 @@
 //! A process of a simulation, held by a pidfd so that its ID cannot be reused.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -71,6 +71,40 @@ impl Process {
     pub(crate) fn file(&self, descriptor: i32) -> Result<OwnedFd, VtimeError> {
         let found = pidfd_getfd(&self.handle, descriptor, PidfdGetfdFlags::empty());
         found.map_err(|error| VtimeError::io("use a file of the program")(error.into()))
+    }
+
+    /// Sends a signal to it, or to one of its threads if that is not 0.
+    pub(crate) fn send(&self, signal: u32, thread: u32, code: i32, value: u64) {
+        // The kernel's siginfo_t: signal, errno, code, and from byte 16 those of a timer.
+        let mut about = [0_u64; 16];
+        about[0] = u64::from(signal);
+        about[1] = u64::from(code as u32);
+        about[3] = value;
+        let about = about.as_ptr();
+        // SAFETY: the kernel copies 128 bytes; both fail if the process has ended.
+        unsafe {
+            if thread == 0 {
+                let handle = self.handle.as_raw_fd();
+                libc::syscall(libc::SYS_pidfd_send_signal, handle, signal, about, 0);
+            } else {
+                libc::syscall(libc::SYS_rt_tgsigqueueinfo, self.number, thread, signal, about);
+            }
+        }
+    }
+
+    /// Whether a signal runs a handler of it, or ends it: it is not blocked, and not ignored.
+    pub(crate) fn reacts_to(&self, signal: u32) -> bool {
+        let read = std::fs::read_to_string(format!("/proc/{}/status", self.number));
+        let text = read.unwrap_or_default();
+        let is_in = |set: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(set)?.strip_prefix(':'));
+            let set = line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok());
+            set.unwrap_or_default() >> (signal.max(1) - 1) & 1 == 1
+        };
+        let harmless = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
+        let is_caught = is_in("SigCgt");
+        let is_fatal = !is_caught && !is_in("SigIgn") && !harmless.contains(&(signal as i32));
+        signal != 0 && !is_in("SigBlk") && (is_caught || is_fatal)
     }
 
     pub(crate) fn kill(&self) {

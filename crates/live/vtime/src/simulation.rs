@@ -8,7 +8,7 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::time::{Duration, SystemTime};
 
 use device::Device;
@@ -21,6 +21,7 @@ use crate::error::VtimeError;
 use crate::file_access::DriveTotals;
 use crate::host::{Ended, Host};
 use crate::process::Process;
+use crate::program::is_static;
 use crate::real_time;
 use crate::wire::{self, Shared};
 
@@ -57,19 +58,7 @@ pub fn simulate<D: Device>(
     drive: Drive<D>,
     command: &mut Command,
 ) -> Result<(i32, Ended), VtimeError> {
-    let simulation = Simulation::new(host)?;
-    let program = simulation.admit(command);
-    let mut child = command.spawn().map_err(VtimeError::io(format!("start {program}")))?;
-    let result = Process::open(child.id()).and_then(|process| simulation.run(drive, Some(process)));
-    if result.is_err() {
-        let _ = child.kill();
-    }
-    let status = child.wait().map_err(VtimeError::io("wait for the program"))?;
-    let ended = result?;
-    match status.signal() {
-        Some(signal) => Err(VtimeError::Killed { program, signal }),
-        None => Ok((status.code().unwrap_or(1), ended)),
-    }
+    Simulation::new(host)?.run_command(drive, command)
 }
 
 impl Simulation {
@@ -141,6 +130,32 @@ impl Simulation {
         slot
     }
 
+    /// Runs a command as the only program, see [`simulate`].
+    ///
+    /// # Errors
+    /// As `simulate`.
+    pub fn run_command<D: Device>(
+        &self,
+        drive: Drive<D>,
+        command: &mut Command,
+    ) -> Result<(i32, Ended), VtimeError> {
+        let program = self.admit(command);
+        if is_static(command.get_program()) {
+            return Err(VtimeError::NotJoined { program });
+        }
+        let mut child = command.spawn().map_err(VtimeError::io(format!("start {program}")))?;
+        let result = Process::open(child.id()).and_then(|process| self.run(drive, Some(process)));
+        if result.is_err() {
+            let _ = child.kill();
+        }
+        let status = child.wait().map_err(VtimeError::io("wait for the program"))?;
+        let ended = result?;
+        match status.signal() {
+            Some(signal) => Err(VtimeError::Killed { program, signal }),
+            None => Ok((status.code().unwrap_or(1), ended)),
+        }
+    }
+
     /// Whether a program with this process ID has joined.
     #[must_use]
     pub fn has_joined(&self, process: u32) -> bool {
@@ -180,12 +195,14 @@ impl Simulation {
             Ok(())
         });
         let result = result.and_then(|()| coordinator.run());
+        // A process that is being made is not known yet: it ends when it waits for its first turn.
+        self.shared.header.over.store(1, SeqCst);
         if result.is_err() {
             // They may be asleep in the simulation and cannot end by themselves.
             coordinator.kill();
         }
+        self.shared.wake_all();
         let _ = bind(&self.cpus);
-        self.shared.header.over.store(1, Release);
         result?;
         Ok(coordinator.ended(began.elapsed()))
     }

@@ -5,15 +5,17 @@
 //! lock; the two futex words order everything else.
 
 mod files;
+mod shared_memory;
+mod totals;
 
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use device::StageTimes;
-
 pub use files::{access, file_number, is_shared_memory, resize};
+pub use shared_memory::shared_base;
+pub use totals::{TOTALS_FUNCTION, Totals, TotalsOf};
 
 /// Value of [`Header::magic`]: the version of this layout.
-pub const MAGIC: u64 = 0x6372_6f73_7370_0007;
+pub const MAGIC: u64 = 0x6372_6f73_7370_0008;
 /// Maximum number of threads in a simulation, including ended ones.
 pub const SLOTS: usize = 4096;
 /// Maximum number of keys, or of files, that a thread waits for at once.
@@ -42,8 +44,7 @@ pub enum Call {
     /// Gives up the turn if others are due first. Argument: 1 to let others have its core.
     Yield,
     /// Waits. Arguments: the kind of wait (its index in `sim::scheduler::Wait::ALL`), a deadline, a key of
-    /// which to wake one waiter first (0: none), the number of keys, the keys. Returns 1 if the deadline
-    /// ended it, otherwise 0.
+    /// which to wake one waiter first (0: none), the number of keys, the keys. Returns an [`End`].
     Block,
     /// Wakes waiters of a key. Arguments: the key, the maximum number. Returns the number.
     Wake,
@@ -74,13 +75,18 @@ pub enum Call {
     /// The thread waits outside of the simulation, without the turn, until it says that it has returned.
     Leave,
     /// Waits until a file is ready. Arguments: a deadline, the number of files, at most [`KEYS`], and for
-    /// each its descriptor with the events of poll(2) in the upper half. Returns 1 if the deadline ended
-    /// it.
+    /// each its descriptor with the events of poll(2) in the upper half. Returns an [`End`].
     WaitFiles,
     /// A file that others wait for may be ready.
     Notify,
     /// Fills its arguments with [`Totals`]; the first argument is a [`TotalsOf`].
     Totals,
+    /// A signal was sent. Arguments: the process (0: several), its number, and [`Header::returns`] before.
+    Signal,
+    /// Sets a timer. Arguments: its number in the process, the time of its first signal ([`NEVER`]: none),
+    /// the interval (0: once), the signal, the thread (0: the process), the signal's value, and 1 to change
+    /// nothing. Fills the second and third with what they were.
+    Timer,
     /// Something that is not simulated was called. Arguments: its name, encoded by [`name_to_arguments`]. The
     /// last call, see [`Call::of`].
     Uncovered,
@@ -92,6 +98,30 @@ impl Call {
     pub fn of(number: u32) -> Option<Self> {
         // SAFETY: the variants are numbered from 0 to the last one.
         (number <= Self::Uncovered as u32).then(|| unsafe { std::mem::transmute(number) })
+    }
+}
+
+/// What ended a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i64)]
+pub enum End {
+    /// What was waited for.
+    Woken = 0,
+    /// The deadline.
+    Late = 1,
+    /// A signal, whose handler has yet to run.
+    Interrupted = 2,
+}
+
+impl End {
+    /// From the answer of a call.
+    #[must_use]
+    pub const fn of(answer: i64) -> Self {
+        match answer {
+            1 => Self::Late,
+            2 => Self::Interrupted,
+            _ => Self::Woken,
+        }
     }
 }
 
@@ -113,85 +143,6 @@ pub fn name_of_arguments(words: impl Iterator<Item = u64>) -> String {
     let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).take_while(|byte| *byte != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
-
-/// Whose times are asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TotalsOf {
-    /// Those of all threads of the process.
-    Process,
-    /// Those of the calling thread.
-    Thread,
-    /// Those of threads of other processes that have waited for a message: what serves this process.
-    Servers,
-}
-
-impl TotalsOf {
-    /// From an argument.
-    #[must_use]
-    pub const fn of(argument: u64) -> Self {
-        match argument {
-            1 => Self::Thread,
-            2 => Self::Servers,
-            _ => Self::Process,
-        }
-    }
-}
-
-/// Counters of a program.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// CPU time, ns.
-    pub cpu: u64,
-    /// CPU time of the other processes, ns.
-    pub cpu_of_others: u64,
-    /// Waits: voluntary context switches.
-    pub waits: u64,
-    /// Involuntary context switches.
-    pub preemptions: u64,
-    /// Read requests to the drive, their bytes, and the sum of their latencies in ns.
-    pub reads: [u64; 3],
-    /// The same for writes.
-    pub writes: [u64; 3],
-    /// Bytes of pages that programs made dirty, and of direct writes.
-    pub dirtied: u64,
-    /// Flushes, and the sum of their times in ns.
-    pub flushes: [u64; 2],
-    /// Where the time of the thread, or of the process's threads, went, ns: CPU, run queue, wake-up, and the
-    /// waits in the order of `sim::scheduler::Wait`.
-    pub times: [u64; 10],
-    /// Latencies of the drive by stage.
-    pub stages: [u64; StageTimes::VALUES],
-}
-
-impl Totals {
-    /// Number of values.
-    pub const VALUES: usize = 23 + StageTimes::VALUES;
-
-    /// Latencies of the drive by stage since an earlier reading.
-    #[must_use]
-    pub fn stages_since(&self, earlier: &Self) -> StageTimes {
-        StageTimes::between(self.stages, earlier.stages)
-    }
-
-    /// The values as arguments of a call.
-    #[must_use]
-    pub fn values(&self) -> [u64; Self::VALUES] {
-        // SAFETY: an array of u64 of the same size, without padding.
-        unsafe { std::mem::transmute(*self) }
-    }
-
-    /// The counters from arguments of a call.
-    #[must_use]
-    pub const fn of(values: [u64; Self::VALUES]) -> Self {
-        // SAFETY: an array of u64 of the same size, without padding; every value is valid.
-        unsafe { std::mem::transmute(values) }
-    }
-}
-
-/// Function of the preloaded library that fills [`Totals`]; the second argument is a [`TotalsOf`]:
-/// `extern "C" fn(*mut Totals, c_int)`.
-pub const TOTALS_FUNCTION: &std::ffi::CStr = c"crosspoint_vtime_totals";
 
 /// Fields of the whole simulation.
 #[repr(C)]
@@ -229,7 +180,7 @@ pub struct Header {
     pub awaited_files: AtomicU32,
     /// Number of files among them that threads wait to write to.
     pub awaited_space: AtomicU32,
-    /// Number of returns from outside so far.
+    /// Number of returns from outside, and of signals that arrived, so far.
     pub returns: AtomicU32,
     /// 1 if only the drive is simulated: threads run on real CPUs, with the real clock and real locks.
     pub real_time: AtomicU32,
@@ -272,6 +223,8 @@ pub struct Slot {
     pub ended: AtomicU32,
     /// 1 once the thread has returned from outside.
     pub returned: AtomicU32,
+    /// 1 while a signal's handler has yet to run, which ends waits that can be interrupted.
+    pub signaled: AtomicU32,
     /// Arguments of the call.
     pub arguments: [AtomicU64; 4 + KEYS],
     /// Result of the call.
@@ -288,6 +241,12 @@ pub struct Shared {
     pub slots: [Slot; SLOTS],
 }
 
+/// Signal that asks a thread to give up its turn if others are due: `SIGWINCH`, which does nothing in a
+/// program that has just been executed.
+pub const PREEMPTION: u32 = 28;
+/// Its code, by which it differs from the program's own.
+pub const PREEMPTION_CODE: i32 = -64;
+
 /// See [`Slot::yields`].
 pub const YIELDED: u32 = 2;
 
@@ -295,6 +254,12 @@ pub const YIELDED: u32 = 2;
 #[must_use]
 pub fn hash(key: u64) -> usize {
     (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 52) as usize
+}
+
+/// The key of a process whose threads wait for a blocked signal.
+#[must_use]
+pub fn signal_key(process: u32) -> u64 {
+    (u64::MAX >> 1) ^ (u64::from(process) << 16)
 }
 
 /// The key of a process that waits for its children.
@@ -305,7 +270,8 @@ pub fn child_key(parent: u32) -> u64 {
 
 impl Header {
     /// Whether nobody will give turns any more.
-    fn is_abandoned(&self) -> bool {
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
         let owner = self.owner.load(Ordering::Relaxed) as libc::pid_t;
         // SAFETY: it sends no signal.
         let code = unsafe { libc::kill(owner, 0) };
@@ -315,6 +281,12 @@ impl Header {
 }
 
 impl Shared {
+    /// Wakes all threads, to find that the simulation is over.
+    pub fn wake_all(&self) {
+        let used = self.slots.iter().filter(|slot| slot.process.load(Ordering::Relaxed) != 0);
+        used.for_each(|slot| wake(&slot.turn));
+    }
+
     /// Maps the memory.
     ///
     /// # Errors
@@ -423,7 +395,9 @@ impl Slot {
             wake(&next.turn);
         }
         while self.turn.swap(0, Ordering::SeqCst) == 0 {
-            wait(&self.turn, 0, Some(OWNER_INTERVAL));
+            if shared.header.over.load(Ordering::SeqCst) == 0 {
+                wait(&self.turn, 0, Some(OWNER_INTERVAL));
+            }
             if self.turn.load(Ordering::SeqCst) == 0 && shared.header.is_abandoned() {
                 // SAFETY: it ends the process.
                 unsafe { libc::syscall(libc::SYS_exit_group, libc::SIGKILL + 128) };
@@ -449,6 +423,16 @@ impl Slot {
     /// Marks the thread as returned from outside of the simulation.
     pub fn rejoin(&self, header: &Header) {
         self.returned.store(1, Ordering::SeqCst);
+        Self::tell(header);
+    }
+
+    /// A signal has arrived, whose handler runs once the thread has the turn.
+    pub fn interrupt(&self, header: &Header) {
+        self.signaled.store(1, Ordering::SeqCst);
+        Self::tell(header);
+    }
+
+    fn tell(header: &Header) {
         header.returns.fetch_add(1, Ordering::SeqCst);
         header.calls.fetch_add(1, Ordering::SeqCst);
         wake(&header.calls);

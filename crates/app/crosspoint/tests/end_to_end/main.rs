@@ -36,5 +36,6 @@ mod stops;
 mod support;
 mod virtual_calls;
 mod virtual_memory;
+mod virtual_signals;
 mod virtual_time;
 mod watching;

@@ -11,7 +11,7 @@ use units::Nanos;
 use super::{Coordinator, POLL_INTERVAL};
 use crate::error::VtimeError;
 use crate::process::{Process, wait_for_thread};
-use crate::wire::{self, NEVER, PROCESSES};
+use crate::wire::{self, End, NEVER, PROCESSES};
 
 /// Polling interval while a thread waits for a file, or time may not run ahead.
 const FILE_INTERVAL: Duration = Duration::from_millis(1);
@@ -49,7 +49,10 @@ impl<D: Device> Coordinator<'_, D> {
     pub(super) fn waits_for_others(&self) -> bool {
         let expected = |number: usize| self.is_admitted(number) && !self.joined[number];
         let held = self.main().is_none_or(expected);
-        held || !self.outside.is_empty() || !self.files.is_empty() || (0..PROCESSES).any(expected)
+        held || self.awaits_signal()
+            || !self.outside.is_empty()
+            || !self.files.is_empty()
+            || (0..PROCESSES).any(expected)
     }
 
     /// How far time may advance while no thread runs: before the main process joins, other programs set up
@@ -148,12 +151,19 @@ impl<D: Device> Coordinator<'_, D> {
             return;
         }
         // Nobody else runs before its files are closed and its parent can reap it.
+        self.latest = self.latest.max(self.scheduler.time_of(task));
+        let seen = self.shared.header.returns.load(Acquire);
         slot.give_turn(task.0, None);
         let process = slot.process.load(Relaxed);
         if let Some(ending) = self.processes.iter().find(|one| one.number == process) {
             ending.wait_for_end(END_MAX);
         }
+        let parent = self.processes.iter().find(|one| one.number == process);
+        let parent = parent.map_or(0, |one| one.parent);
         self.end_process(process);
+        if parent != 0 {
+            self.await_arrival(parent, libc::SIGCHLD as u32, seen);
+        }
     }
 
     /// Ends all threads of a process; its parent may wait for that.
@@ -178,15 +188,17 @@ impl<D: Device> Coordinator<'_, D> {
             }
         }
         self.processes.retain(|one| one.number != process);
+        self.timers.forget(process);
     }
 
-    /// Readmits threads that have returned from outside.
+    /// Readmits threads that have returned from outside, and ends waits that signals interrupt.
     pub(super) fn take_returned(&mut self) {
         let seen = self.shared.header.returns.load(Acquire);
         if seen == self.returns {
             return;
         }
         self.returns = seen;
+        self.interrupt_waits();
         let (shared, scheduler) = (self.shared, &mut self.scheduler);
         self.outside.retain(|task| {
             let back = shared.slots[task.0 as usize].returned.swap(0, AcqRel) == 1;
@@ -220,6 +232,10 @@ impl<D: Device> Coordinator<'_, D> {
     pub(super) fn wait_files(&mut self, task: TaskId) -> Result<(), VtimeError> {
         let slot = &self.shared.slots[task.0 as usize];
         let argument = |place: usize| slot.arguments[place].load(Relaxed);
+        if slot.signaled.load(Relaxed) == 1 {
+            self.threads[task.0 as usize].answer = End::Interrupted as i64;
+            return Ok(());
+        }
         let deadline = Some(argument(0)).filter(|at| *at != NEVER).map(Nanos);
         let process = slot.process.load(Relaxed);
         let process = self.processes.iter().find(|one| one.number == process);
@@ -230,7 +246,7 @@ impl<D: Device> Coordinator<'_, D> {
         }
         self.files.tell(&self.shared.header);
         let thread = &mut self.threads[task.0 as usize];
-        (thread.blocked, thread.polls) = (true, true);
+        (thread.blocked, thread.polls, thread.awaits_signal) = (true, true, false);
         self.scheduler.block(task, &[file_key(task)], deadline, Wait::Network);
         Ok(())
     }

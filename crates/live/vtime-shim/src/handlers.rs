@@ -1,0 +1,190 @@
+//! The program's signal handlers, which one of this library stands for.
+//!
+//! It calls the program's handler at once, or remembers the signal until the thread leaves this library.
+//! Signals of faults are the program's own.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+use vtime::wire::PREEMPTION;
+
+use crate::dispatch::{CAUGHT_SET, KernelAction, action_of, change_mask, install, restorer};
+use crate::real::{errno, set_errno};
+
+/// Signals are numbered from 1 to 64.
+const SIGNALS: usize = 65;
+const PREEMPTED: c_int = PREEMPTION as c_int;
+/// Those of faults, which the kernel sends for an instruction.
+const FAULTS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+/// Flags of an action that the kernel needs to know.
+const KERNEL_FLAGS: c_int =
+    libc::SA_ONSTACK | libc::SA_NODEFER | libc::SA_NOCLDSTOP | libc::SA_NOCLDWAIT;
+/// What the program does about a signal; without a handler the kernel knows.
+struct Action {
+    handler: AtomicUsize,
+    flags: AtomicU64,
+    mask: AtomicU64,
+}
+
+static ACTIONS: [Action; SIGNALS] = [const {
+    Action { handler: AtomicUsize::new(0), flags: AtomicU64::new(0), mask: AtomicU64::new(0) }
+}; SIGNALS];
+
+/// A `siginfo_t`.
+type About = [u64; 16];
+
+thread_local! {
+    /// Signals whose handlers have yet to run, one bit each, and what is known of them.
+    static WAITING: Cell<u64> = const { Cell::new(0) };
+    static ABOUT: [Cell<About>; SIGNALS] = const { [const { Cell::new([0; 16]) }; SIGNALS] };
+}
+
+/// The handler that the kernel calls.
+static ARRIVED: AtomicUsize = AtomicUsize::new(0);
+
+/// A type of handlers.
+pub type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+
+/// Remembers a signal, whose handler runs later.
+pub fn remember(signal: c_int, about: *const libc::siginfo_t) {
+    // SAFETY: the kernel passes 128 bytes.
+    let known = unsafe { *about.cast::<About>() };
+    ABOUT.with(|places| places[signal as usize].set(known));
+    WAITING.with(|waiting| waiting.set(waiting.get() | 1 << (signal - 1)));
+}
+
+/// Calls the program's handler; returns whether calls that it interrupted are restarted.
+pub fn handle(signal: c_int, about: *mut libc::siginfo_t, context: *mut c_void) -> bool {
+    let action = &ACTIONS[signal as usize];
+    let (handler, flags) = (action.handler.load(Acquire), action.flags.load(Relaxed));
+    let has = |flag: c_int| flags & flag as u64 != 0;
+    if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+        // The program has changed its mind since.
+        return true;
+    }
+    if has(libc::SA_RESETHAND) {
+        action.handler.store(libc::SIG_DFL, Relaxed);
+        let default = KernelAction::default();
+        // SAFETY: a valid action.
+        unsafe { action_of(signal.into(), &raw const default, std::ptr::null_mut()) };
+    }
+    // SAFETY: the program installed it with this type.
+    unsafe {
+        if has(libc::SA_SIGINFO) {
+            type Long = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+            std::mem::transmute::<usize, Long>(handler)(signal, about, context);
+        } else {
+            type Short = unsafe extern "C" fn(c_int);
+            std::mem::transmute::<usize, Short>(handler)(signal);
+        }
+    }
+    has(libc::SA_RESTART)
+}
+
+/// Whether a handler has yet to run.
+pub fn is_waiting() -> bool {
+    WAITING.with(|waiting| waiting.get() != 0)
+}
+
+/// Runs the handlers that have yet to run, outside of this library; returns whether the calls that they
+/// interrupted are restarted.
+pub fn run_waiting() -> bool {
+    let (before, mut restarts) = (errno(), true);
+    while let Some(signal) = take_waiting() {
+        let mut about = ABOUT.with(|places| places[signal as usize].get());
+        let action = &ACTIONS[signal as usize];
+        let own = match action.flags.load(Relaxed) & libc::SA_NODEFER as u64 {
+            0 => 1 << (signal - 1),
+            _ => 0,
+        };
+        let (blocked, mut old) = (action.mask.load(Relaxed) | own, 0);
+        // SAFETY: local variables; all zeros is a valid value of the context.
+        unsafe {
+            change_mask(libc::SIG_BLOCK.into(), &raw const blocked, &raw mut old);
+            let mut context: libc::ucontext_t = std::mem::zeroed();
+            restarts &= handle(signal, about.as_mut_ptr().cast(), (&raw mut context).cast());
+            change_mask(libc::SIG_SETMASK.into(), &raw const old, std::ptr::null_mut());
+        }
+    }
+    set_errno(before);
+    restarts
+}
+
+/// The lowest of them.
+fn take_waiting() -> Option<c_int> {
+    WAITING.with(|waiting| {
+        let number = waiting.get().trailing_zeros();
+        waiting.set(waiting.get() & !(1_u64.checked_shl(number)?));
+        Some(number as c_int + 1)
+    })
+}
+
+/// A new process has none of them.
+pub fn begin_child() {
+    WAITING.with(|waiting| waiting.set(0));
+}
+
+/// rt_sigaction(2) that leaves SIGSYS alone, and installs this library's handler for the program's; a
+/// negative error number.
+pub unsafe fn change_action(signal: i64, new: *const KernelAction, old: *mut KernelAction) -> i64 {
+    // SAFETY: the caller passes a place for it, or null.
+    let old = unsafe { old.as_mut() };
+    if signal == i64::from(libc::SIGSYS) {
+        old.into_iter().for_each(|old| *old = KernelAction::default());
+        return 0;
+    }
+    // SAFETY: the caller passes a valid action, or null.
+    let new = unsafe { new.as_ref() };
+    let number = usize::try_from(signal).unwrap_or(SIGNALS);
+    let action = ACTIONS.get(number).filter(|_| !FAULTS.contains(&(signal as c_int)));
+    let before = action.map(|action| KernelAction {
+        handler: action.handler.load(Relaxed),
+        flags: action.flags.load(Relaxed),
+        restorer: restorer(),
+        mask: action.mask.load(Relaxed),
+    });
+    let own = new.map(|new| {
+        let mask = new.mask & !CAUGHT_SET;
+        if action.is_none() || [libc::SIG_DFL, libc::SIG_IGN].contains(&new.handler) {
+            return KernelAction { mask, ..*new };
+        }
+        let kept = new.flags & KERNEL_FLAGS as u64;
+        KernelAction::new(ARRIVED.load(Relaxed), kept | libc::SA_SIGINFO as u64, mask)
+    });
+    if let (Some(action), Some(new)) = (action, new) {
+        action.mask.store(new.mask & !CAUGHT_SET, Relaxed);
+        action.flags.store(new.flags, Relaxed);
+        action.handler.store(new.handler, Relaxed);
+    }
+    if signal == i64::from(PREEMPTED) {
+        old.into_iter().zip(before).for_each(|(old, before)| *old = before);
+        return 0;
+    }
+    let mut known = KernelAction::default();
+    let place = own.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: a valid action or null, and a local variable.
+    let code = unsafe { action_of(signal, place, &raw mut known) };
+    if let (Some(old), 0) = (old, code) {
+        *old = before.filter(|_| known.handler == ARRIVED.load(Relaxed)).unwrap_or(known);
+    }
+    code
+}
+
+/// Takes over the handlers that are installed already, and installs that of preemption.
+pub fn prepare(arrived: Handler) {
+    ARRIVED.store(arrived as usize, Relaxed);
+    for signal in 1..SIGNALS as i64 {
+        let mut known = KernelAction::default();
+        // SAFETY: a local variable; and the action that is installed.
+        unsafe {
+            let code = action_of(signal, std::ptr::null(), &raw mut known);
+            if code == 0 && ![libc::SIG_DFL, libc::SIG_IGN].contains(&known.handler) {
+                change_action(signal, &raw const known, std::ptr::null_mut());
+            }
+        }
+    }
+    let flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+    install(PREEMPTED, ARRIVED.load(Relaxed), flags);
+}
