@@ -5,6 +5,7 @@
 
 mod bars;
 mod format;
+mod left_out;
 mod marked;
 mod validation;
 

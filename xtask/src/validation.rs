@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use device::{Evidence, Profile};
 use validate::{Check, median_absolute};
 
-use crate::bars;
+use crate::{bars, left_out};
 
 const BEGIN: &str = "<!-- computed: cargo xtask validation -->";
 const END: &str = "<!-- end of computed part -->";
@@ -36,6 +36,7 @@ pub fn validate() -> Result<Validation, String> {
     let mut out = format!("{BEGIN}\n");
     counts(&mut out, &profiles);
     bars::tables(&mut out, &profiles)?;
+    left_out::table(&mut out, &profiles);
     held_out(&mut out, &profiles);
     let _ = write!(out, "\n{END}");
     Ok(Validation { tables: out, csv: csv(&profiles) })

@@ -386,14 +386,6 @@ impl<'a> Group<'a> {
             PredictionError::of(&stack.checked, shape, metric)
         }))
     }
-
-    /// The source and, for a prediction, its expected error: `predicted, held-out error 3 %`.
-    pub fn source_text(&self, metric: &str) -> String {
-        match self.worth(metric) {
-            None => self.first.source.to_string(),
-            Some(worth) => format!("{}, {}", self.first.source, worth.brief()),
-        }
-    }
 }
 
 /// Response times count from when an operation was due, service times from its issue.

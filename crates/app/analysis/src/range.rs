@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use stats::estimate::Estimate;
 use study::Source;
 use validate::PredictionError;
+use workload::OpClass;
 
 use crate::figure::Figure;
-use crate::groups::Group;
+use crate::groups::{Group, Ops};
 use crate::metric::DecisionMetric;
 use crate::reliability::Reliability;
 pub use crate::simulated_class::ValueRange;
@@ -160,6 +161,50 @@ pub(crate) fn single_run_factor(noise: &BTreeMap<String, f64>, of: [&str; 3]) ->
     let sound = |(share, _): &(f64, f64)| (0.0..=NOISE_MAX).contains(share);
     let (share, times) = own.or_else(alike).filter(sound)?;
     Some((T_95 * times * share.ln_1p()).exp())
+}
+
+/// The source with the range of other runs of a measurement, `measured, n = 1, within 8 %`, or the expected
+/// error of a prediction, `predicted, held-out error 3 %`.
+pub fn source_text(group: &Group<'_>, metric: &str) -> String {
+    let source = group.first.source;
+    match (group.worth(metric), spread_text(group, metric)) {
+        (Some(worth), _) => format!("{source}, {}", worth.brief()),
+        (None, Some(spread)) => format!("{source}, {spread}"),
+        (None, None) => source.to_string(),
+    }
+}
+
+/// How far the value of other runs may be from a measured one, in words: `n = 1, within 8 %`. `None` without
+/// repetitions and without a measured variation of this host.
+fn spread_text(group: &Group<'_>, metric: &str) -> Option<String> {
+    let known = ["iops", "latency_mean", "latency_p50", "latency_p99"].contains(&metric);
+    if group.first.source != Source::Measured || !known {
+        return None;
+    }
+    let classes = group.classes();
+    let reads = Ops::Only(OpClass::Read);
+    let ops = if classes.contains(&reads) { reads } else { *classes.first()? };
+    let runs = group.trials.len();
+    let factor = if runs == 1 {
+        // In a closed loop the time of an operation varies as the rate does.
+        let kind = if metric == "latency_p99" { metric } else { "rate" };
+        single_run_factor(&group.run.header.noise, [&group.first.engine, ops.word(), kind])?
+    } else {
+        let estimate = match metric {
+            "iops" => group.rate(ops),
+            "latency_mean" => group.mean_latency(ops),
+            "latency_p99" => group.percentile(ops, 0.99).ok(),
+            _ => group.percentile(ops, 0.5).ok(),
+        };
+        let (low, high) = estimate?.between_repetitions().filter(|(low, _)| *low > 0.0)?;
+        (high / low).sqrt()
+    };
+    let within = if factor < 2.0 {
+        format!("{:.0} %", ((factor - 1.0) * 100.0).max(1.0))
+    } else {
+        format!("{factor:.1}x")
+    };
+    Some(format!("n = {runs}, within {within}"))
 }
 
 /// One side of a ratio.

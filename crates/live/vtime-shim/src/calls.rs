@@ -13,8 +13,8 @@ use vtime::wire::End;
 use crate::real::{answer, calls, nanos, real, set_errno, system_call};
 use crate::turn::{Turn, Wait, key_of};
 use crate::{
-    children, clock, dispatch, files, handlers, maps, polling, shared_memory, signals, sockets,
-    timers,
+    children, clock, dispatch, files, handlers, maps, polling, shared_memory, signal_files,
+    signals, sockets, timers,
 };
 
 /// System calls by number.
@@ -260,7 +260,7 @@ unsafe fn sockets_by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
 }
 
 unsafe fn signals_by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
-    let [a, b, c, ..] = arguments;
+    let [a, b, c, d, ..] = arguments;
     let sent = match number {
         libc::SYS_kill | libc::SYS_rt_sigqueueinfo => Some((a, b)),
         libc::SYS_tkill => Some((0, b)),
@@ -284,8 +284,8 @@ unsafe fn signals_by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
                 signals::sigtimedwait(signals, found, c as *const timespec)
             }
             libc::SYS_signalfd | libc::SYS_signalfd4 => {
-                Turn::enter()?.uncovered("signalfd");
-                -1
+                let _turn = Turn::enter()?;
+                return Some(answer(signal_files::open(a, b as *const u64, d)));
             }
             _ => return None,
         }

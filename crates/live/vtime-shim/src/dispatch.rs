@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use vtime::wire::PREEMPTION;
 
@@ -23,7 +23,8 @@ const SA_RESTORER: u64 = 0x0400_0000;
 
 /// The signals that this library needs: those of caught system calls and of preemption.
 pub const CAUGHT_SET: u64 = 1 << (libc::SIGSYS - 1) | 1 << (PREEMPTION - 1);
-static CAUGHT: u64 = CAUGHT_SET;
+/// The signals that are never blocked.
+static KEPT: AtomicU64 = AtomicU64::new(CAUGHT_SET);
 
 /// The code of this library, whose system calls are not caught; 0: none are.
 static START: AtomicUsize = AtomicUsize::new(0);
@@ -88,13 +89,25 @@ pub fn is_prepared() -> bool {
     START.load(Relaxed) != 0
 }
 
+/// The signals that are never blocked.
+pub fn kept() -> u64 {
+    KEPT.load(Relaxed)
+}
+
+/// More signals are never blocked.
+pub fn keep(signals: u64) {
+    KEPT.fetch_or(signals, Relaxed);
+    let now = [i64::from(libc::SIG_UNBLOCK), (&raw const KEPT) as i64, 0, SET_SIZE, 0, 0];
+    system_call(libc::SYS_rt_sigprocmask, now);
+}
+
 /// System calls of this thread are caught from now on; returns whether they are.
 pub fn begin() -> bool {
     let (start, length) = (START.load(Relaxed) as i64, LENGTH.load(Relaxed) as i64);
     if start == 0 {
         return false;
     }
-    let unblock = [i64::from(libc::SIG_UNBLOCK), (&raw const CAUGHT) as i64, 0, SET_SIZE, 0, 0];
+    let unblock = [i64::from(libc::SIG_UNBLOCK), (&raw const KEPT) as i64, 0, SET_SIZE, 0, 0];
     system_call(libc::SYS_rt_sigprocmask, unblock);
     let selector = SELECTOR.with(|selector| {
         selector.set(BLOCK);
@@ -114,10 +127,10 @@ pub fn let_through(inside: bool) {
     SELECTOR.with(|selector| selector.set(if inside { ALLOW } else { BLOCK }));
 }
 
-/// rt_sigprocmask(2) that never blocks [`CAUGHT_SET`]; a negative error number.
+/// rt_sigprocmask(2) that never blocks [`kept`] signals; a negative error number.
 pub unsafe fn change_mask(how: i64, signals: *const u64, old: *mut u64) -> i64 {
     // SAFETY: the caller passes a valid set, or null.
-    let own = unsafe { signals.as_ref() }.map(|signals| signals & !CAUGHT_SET);
+    let own = unsafe { signals.as_ref() }.map(|signals| signals & !kept());
     let place = own.as_ref().map_or(0, |own| std::ptr::from_ref(own) as i64);
     system_call(libc::SYS_rt_sigprocmask, [how, place, old as i64, SET_SIZE, 0, 0])
 }

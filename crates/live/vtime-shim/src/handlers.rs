@@ -121,6 +121,11 @@ fn take_waiting() -> Option<c_int> {
     })
 }
 
+/// The kernel calls this library's handler for a signal, whatever the program does about it.
+pub fn catch(signal: c_int) {
+    install(signal, ARRIVED.load(Relaxed), libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART);
+}
+
 /// A new process has none of them.
 pub fn begin_child() {
     WAITING.with(|waiting| waiting.set(0));
@@ -185,6 +190,5 @@ pub fn prepare(arrived: Handler) {
             }
         }
     }
-    let flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    install(PREEMPTED, ARRIVED.load(Relaxed), flags);
+    catch(PREEMPTED);
 }

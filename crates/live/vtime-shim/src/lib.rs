@@ -23,6 +23,7 @@ mod polling;
 mod real;
 mod regions;
 mod shared_memory;
+mod signal_files;
 mod signals;
 mod sockets;
 mod start;

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use libc::{sigset_t, size_t};
 
 use crate::calls::by_number;
-use crate::dispatch::{self, CAUGHT_SET, change_mask, install};
+use crate::dispatch::{self, change_mask, install};
 use crate::real::{answer, calls, errno, set_errno, system_call};
 use crate::signals;
 use crate::turn::{skip, ticks};
@@ -112,6 +112,10 @@ extern "C" fn caught(_: c_int, about: *mut libc::siginfo_t, context: *mut c_void
         }
     };
     set_errno(before);
+    // The return from this handler restores the mask.
+    let mask = (&raw mut context.uc_sigmask).cast::<u64>();
+    // SAFETY: the kernel's set has 8 bytes.
+    unsafe { *mask &= !dispatch::kept() };
     context.uc_mcontext.gregs[libc::REG_RAX as usize] = done;
 }
 
@@ -127,7 +131,7 @@ unsafe fn mask_of(mask: *mut u64, [how, signals, old, ..]: [i64; 6]) -> i64 {
                 libc::SIG_SETMASK => *signals,
                 _ => return -i64::from(libc::EINVAL),
             };
-            *mask = after & !CAUGHT_SET;
+            *mask = after & !dispatch::kept();
         }
         if let Some(old) = (old as *mut u64).as_mut() {
             *old = before;

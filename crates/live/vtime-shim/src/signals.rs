@@ -10,6 +10,7 @@ use crate::clock::span;
 use crate::dispatch::{self, change_mask};
 use crate::handlers;
 use crate::real::{answer, calls, errno, nanos, set_errno, system_call};
+use crate::signal_files;
 use crate::turn::{self, Turn, Wait};
 
 const PREEMPTED: c_int = PREEMPTION as c_int;
@@ -26,6 +27,9 @@ extern "C" fn arrived(signal: c_int, about: *mut libc::siginfo_t, context: *mut 
         }
     } else if signal == PREEMPTED && code == libc::SI_TIMER {
         turn::end_if_abandoned();
+    // SAFETY: the kernel passes it.
+    } else if unsafe { signal_files::takes(signal, about) } {
+        turn::tell_arrival();
     } else if turn::is_inside() {
         handlers::remember(signal, about);
         turn::interrupt();
@@ -44,6 +48,7 @@ pub fn prepare() {
 /// A new process has no timer.
 pub fn begin_child() {
     handlers::begin_child();
+    signal_files::begin_child();
     if dispatch::is_prepared() {
         watch();
     }

@@ -393,6 +393,13 @@ pub fn is_inside() -> bool {
     STATE.with(|state| state.slot.get().is_some() && state.inside.get() > 0)
 }
 
+/// A signal has arrived that makes a file ready.
+pub fn tell_arrival() {
+    if let Some(shared) = shared() {
+        shared.header.tell();
+    }
+}
+
 /// Ends this process if the simulation has ended.
 pub fn end_if_abandoned() {
     if shared().is_some_and(|shared| shared.header.is_abandoned()) {

@@ -269,6 +269,14 @@ pub fn child_key(parent: u32) -> u64 {
 }
 
 impl Header {
+    /// Something has arrived from outside.
+    pub fn tell(&self) {
+        self.returns.fetch_add(1, Ordering::SeqCst);
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        wake(&self.calls);
+        wake(&self.returns);
+    }
+
     /// Whether nobody will give turns any more.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
@@ -423,20 +431,13 @@ impl Slot {
     /// Marks the thread as returned from outside of the simulation.
     pub fn rejoin(&self, header: &Header) {
         self.returned.store(1, Ordering::SeqCst);
-        Self::tell(header);
+        header.tell();
     }
 
     /// A signal has arrived, whose handler runs once the thread has the turn.
     pub fn interrupt(&self, header: &Header) {
         self.signaled.store(1, Ordering::SeqCst);
-        Self::tell(header);
-    }
-
-    fn tell(header: &Header) {
-        header.returns.fetch_add(1, Ordering::SeqCst);
-        header.calls.fetch_add(1, Ordering::SeqCst);
-        wake(&header.calls);
-        wake(&header.returns);
+        header.tell();
     }
 
     /// Waits for a call of the thread, or for `limit`; returns whether there is one.

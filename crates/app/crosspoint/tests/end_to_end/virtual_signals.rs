@@ -58,6 +58,21 @@ fn signals_between_processes_arrive_in_virtual_time() {
     says(script, "None 10.0 True 20.0 3 25.0 30.0 15 31.0");
 }
 
+/// PostgreSQL's processes wake each other so; the kernel would show the coordinator's signals instead.
+#[test]
+fn signal_files_become_ready_in_virtual_time() {
+    let script = "import ctypes, os, select, signal, struct, time\n\
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGURG])\n\
+        set = (ctypes.c_uint64 * 16)(1 << (signal.SIGURG - 1))\n\
+        file = ctypes.CDLL(None).signalfd(-1, set, os.O_NONBLOCK)\n\
+        poll = select.epoll(); poll.register(file, select.EPOLLIN); begin = time.monotonic()\n\
+        print(len(poll.poll(10)), round(time.monotonic() - begin, 1))\n\
+        if os.fork() == 0:\n    time.sleep(10); os.kill(os.getppid(), signal.SIGURG); os._exit(0)\n\
+        print(len(poll.poll(100)), round(time.monotonic() - begin, 1))\n\
+        print(struct.unpack('I', os.read(file, 128)[:4])[0] == signal.SIGURG, os.wait()[1])";
+    says(script, "0 10.0 1 20.0 True 0");
+}
+
 /// Without common keys, processes never wake each other: "deadlock".
 #[test]
 fn processes_share_locks_conditions_and_semaphores() {

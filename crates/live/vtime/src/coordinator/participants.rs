@@ -199,6 +199,9 @@ impl<D: Device> Coordinator<'_, D> {
         }
         self.returns = seen;
         self.interrupt_waits();
+        if !self.files.is_empty() {
+            self.wake_by_files(None, Duration::ZERO);
+        }
         let (shared, scheduler) = (self.shared, &mut self.scheduler);
         self.outside.retain(|task| {
             let back = shared.slots[task.0 as usize].returned.swap(0, AcqRel) == 1;

@@ -124,6 +124,7 @@ impl<D: Device> Coordinator<'_, D> {
         let (process, signal) = (argument(0) as u32, argument(1) as u32);
         self.latest = self.latest.max(self.scheduler.time_of(task));
         self.await_arrival(process, signal, argument(2) as u32);
+        self.wake_by_files(Some(task), Duration::ZERO);
         let waiters = self.processes.iter().map(|one| wire::signal_key(one.number));
         let waiters: Vec<u64> = waiters.collect();
         for key in waiters {
