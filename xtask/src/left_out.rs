@@ -18,13 +18,15 @@ const GROUPS: [(&[&str], &str); 3] =
 /// The table.
 pub fn table(out: &mut String, profiles: &[(Profile, Vec<Check>)]) {
     let drives: Vec<Drive<'_>> = profiles.iter().filter_map(throttled).collect();
-    let _ = writeln!(out, "\n## One drive left out: throttled writes of flash drives\n");
+    let _ = writeln!(out, "\n## Leave-one-drive-out: throttled writes of flash drives\n");
     let _ = writeln!(
         out,
-        "Write buffer and collection burst (per program unit, geometric mean) and suspension time (mean) of \
-         the *other* drives predict each drive's reads and writes next to each other; its rates, its spare \
-         area and what single reads and writes take stay its own. Figures: held out, and tails that these \
-         constants were fitted to.\n"
+        "For each drive, the size of the write buffer, the length of collection bursts (geometric means per \
+         program unit) and the suspend time (mean) are replaced by the other drives' values; its rates, \
+         over-provisioning and single-request latencies stay its own. Figures: held out, and tails that \
+         these constants were fitted to. The two 7450s are of one family, so only the CM7-R is predicted \
+         without a relative. Percentiles of mixed workloads are not reliable for a drive that \
+         was not measured.\n"
     );
     let _ = writeln!(
         out,
@@ -44,8 +46,10 @@ pub fn table(out: &mut String, profiles: &[(Profile, Vec<Check>)]) {
             };
             let pairs = own.iter().zip(&left_out).filter(|(one, _)| is_throttled(one));
             let pairs = pairs.filter(|(one, _)| is_meant(one));
-            let (own, others): (Vec<f64>, Vec<f64>) =
-                pairs.filter_map(|(own, other)| own.error().zip(other.error())).unzip();
+            // Without a prediction it is a miss.
+            let (own, others): (Vec<f64>, Vec<f64>) = pairs
+                .filter_map(|(own, other)| Some((own.error()?, other.error().unwrap_or(-1.0))))
+                .unzip();
             let percent = |errors: &[f64]| median_absolute(errors).unwrap_or(0.0) * 100.0;
             let within = |errors: &[f64]| errors.iter().filter(|one| one.abs() <= 0.25).count();
             let _ = writeln!(

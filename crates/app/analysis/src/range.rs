@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use stats::estimate::Estimate;
 use study::Source;
 use validate::PredictionError;
-use workload::OpClass;
 
 use crate::figure::Figure;
 use crate::groups::{Group, Ops};
@@ -165,46 +164,46 @@ pub(crate) fn single_run_factor(noise: &BTreeMap<String, f64>, of: [&str; 3]) ->
 
 /// The source with the range of other runs of a measurement, `measured, n = 1, within 8 %`, or the expected
 /// error of a prediction, `predicted, held-out error 3 %`.
-pub fn source_text(group: &Group<'_>, metric: &str) -> String {
+pub fn source_text(group: &Group<'_>, (ops, metric): (Ops, &str)) -> String {
     let source = group.first.source;
-    match (group.worth(metric), spread_text(group, metric)) {
+    match (group.worth(metric), spread_text(group, (ops, metric))) {
         (Some(worth), _) => format!("{source}, {}", worth.brief()),
         (None, Some(spread)) => format!("{source}, {spread}"),
         (None, None) => source.to_string(),
     }
 }
 
-/// How far the value of other runs may be from a measured one, in words: `n = 1, within 8 %`. `None` without
-/// repetitions and without a measured variation of this host.
-fn spread_text(group: &Group<'_>, metric: &str) -> Option<String> {
+/// How far another run may be from a single one, or the mean of all runs from that of some, in words:
+/// `n = 1, within 8 %`, `n = 3, mean within 5 %`. `None` without repetitions and without a measured
+/// variation of this host.
+fn spread_text(group: &Group<'_>, (ops, metric): (Ops, &str)) -> Option<String> {
     let known = ["iops", "latency_mean", "latency_p50", "latency_p99"].contains(&metric);
     if group.first.source != Source::Measured || !known {
         return None;
     }
-    let classes = group.classes();
-    let reads = Ops::Only(OpClass::Read);
-    let ops = if classes.contains(&reads) { reads } else { *classes.first()? };
     let runs = group.trials.len();
+    let estimate = match metric {
+        "iops" => group.rate(ops),
+        "latency_mean" => group.mean_latency(ops),
+        "latency_p99" => group.percentile(ops, 99.0).ok(),
+        _ => group.percentile(ops, 50.0).ok(),
+    };
+    let estimate = estimate.filter(|estimate| !estimate.at_least)?;
     let factor = if runs == 1 {
-        // In a closed loop the time of an operation varies as the rate does.
+        // In a closed loop a typical time varies as the rate does.
         let kind = if metric == "latency_p99" { metric } else { "rate" };
         single_run_factor(&group.run.header.noise, [&group.first.engine, ops.word(), kind])?
     } else {
-        let estimate = match metric {
-            "iops" => group.rate(ops),
-            "latency_mean" => group.mean_latency(ops),
-            "latency_p99" => group.percentile(ops, 0.99).ok(),
-            _ => group.percentile(ops, 0.5).ok(),
-        };
-        let (low, high) = estimate?.between_repetitions().filter(|(low, _)| *low > 0.0)?;
+        let (low, high) = estimate.between_repetitions().filter(|(low, _)| *low > 0.0)?;
         (high / low).sqrt()
     };
+    let of = if runs == 1 { "" } else { "mean " };
     let within = if factor < 2.0 {
         format!("{:.0} %", ((factor - 1.0) * 100.0).max(1.0))
     } else {
         format!("{factor:.1}x")
     };
-    Some(format!("n = {runs}, within {within}"))
+    Some(format!("n = {runs}, {of}within {within}"))
 }
 
 /// One side of a ratio.
@@ -353,6 +352,31 @@ mod tests {
             }
             assert!(inside.iter().all(|one| (930..=970).contains(one)), "{share}: {inside:?}");
         }
+    }
+
+    /// A first sentence would promise more, or less, than other runs of the job keep.
+    #[test]
+    fn a_sentence_says_how_far_other_runs_may_be() {
+        let study = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
+                     [[experiment]]\nname = \"e\"\n[experiment.block]\n";
+        let run_of = |p50| {
+            let mut run = crate::test_run::run_of(study, units::Nanos(p50));
+            run.trials[0].source = Source::Measured;
+            run
+        };
+        let reads = Ops::Only(workload::OpClass::Read);
+        let text = |run: &archive::Run| source_text(&crate::groups(run)[0], (reads, "latency_p50"));
+        let mut run = run_of(100_000);
+        assert_eq!(text(&run), "measured");
+        run.header.noise = [("block read rate".into(), 0.05)].into();
+        assert_eq!(text(&run), "measured, n = 1, within 12 %");
+        for p50 in [110_000, 121_000] {
+            let mut other = run_of(p50).trials.remove(0);
+            other.number = run.trials.len() as u32 + 1;
+            run.trials.push(other);
+        }
+        // Student's t with two degrees of freedom: exp(4.303 ln(1.1) / sqrt(3)) is 1.27.
+        assert_eq!(text(&run), "measured, n = 3, mean within 27 %");
     }
 
     #[test]

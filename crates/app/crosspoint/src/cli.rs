@@ -244,16 +244,15 @@ pub enum Verb {
             sudo crosspoint attach samsung-pm9a3 --size 8GiB --block\n\n\
             With --block, run mkfs.ext4 on the printed block device, then mount it.")]
     Attach(AttachArguments),
-    /// Run a command in virtual time, its files on a modelled drive and its threads on virtual cores
+    /// Run a command in virtual time, with its files on a modelled drive
     #[command(
         after_help = "Example: crosspoint exec --on samsung-990-pro --cores 8 -- \\\n             \
             db_bench --benchmarks=fillrandom,readrandom --db=db --use_direct_reads\n\n\
-            Does not require root. Child processes share the clock: a script may start a server and its\n\
-            clients. A program that maps files of the drive has to keep them on /dev/shm (--directory).\n\
-            A program that calls system, popen or posix_spawn is stopped with an error that names the\n\
-            call. Not simulated and not detected: alarm and interval timers, which run on the real clock,\n\
-            signals that interrupt a sleep, and locks that processes share. MariaDB needs\n\
-            --innodb-use-native-aio=OFF. The results count as not validated; see docs/VALIDATION.md."
+            No root required. Child processes share the virtual clock, so a script can start a server and\n\
+            its clients. Keep files that the program maps with mmap on tmpfs (--directory /dev/shm/...).\n\
+            Unsupported calls (posix_spawn, system, sync, timerfd_create, ...) stop the command with an\n\
+            error. MariaDB needs --innodb-use-native-aio=OFF. CPU time is measured on this machine.\n\
+            Exit code 6 if the command fails. Accuracy: docs/VALIDATION.md."
     )]
     Exec(ExecArguments),
     /// Record a database that is running now, and show where its time goes (requires root)

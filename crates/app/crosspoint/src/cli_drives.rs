@@ -10,13 +10,13 @@ pub struct ExecArguments {
     /// Device model: a name from `device list`, or a profile file
     #[arg(long, value_name = "MODEL")]
     pub on: String,
-    /// Virtual cores
+    /// Number of simulated CPU cores
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub cores: u32,
-    /// Memory for the modelled page cache and the command [default: unlimited]
+    /// Memory shared by the command and the simulated page cache [default: unlimited]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<units::Bytes>,
-    /// Files below this directory are on the modelled drive
+    /// Directory on the modelled drive; other files take no device time
     #[arg(long, default_value = ".")]
     pub directory: PathBuf,
     /// File system on the modelled drive
@@ -25,7 +25,7 @@ pub struct ExecArguments {
     /// State of a modelled drive: steady, fresh (never written) or filled (written once, in order)
     #[arg(long, default_value = "steady")]
     pub condition: study::Condition,
-    /// Seed of the device model
+    /// Random seed of the device model
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// The command and its arguments
@@ -36,11 +36,11 @@ pub struct ExecArguments {
 /// File systems whose commits are modelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum SimulatedFileSystem {
-    /// With a journal
+    /// ext4 with its journal
     Ext4,
-    /// Without a journal
+    /// ext4 without a journal
     Ext4NoJournal,
-    /// None: files without metadata
+    /// No file system: a bare block device
     Raw,
 }
 

@@ -56,7 +56,7 @@ pub fn run(arguments: &ExecArguments) -> Result<ExitCode, Failure> {
             if code == 0 {
                 return Ok(exit::OK);
             }
-            say!("error: {program} ended with exit code {code}");
+            say!("{program} exited with {code}");
             Ok(exit::TARGET_FAILED)
         }
         Err(error) => Ok(failed(&error, program)),
@@ -92,49 +92,61 @@ fn next(error: &VtimeError, program: &str) -> String {
         VtimeError::NotJoined { .. } => {
             format!("use a dynamically linked {program}")
         }
+        VtimeError::Uncovered { call, .. } if call.contains("--directory") => {
+            "keep these files on tmpfs: --directory /dev/shm/NAME".to_owned()
+        }
         VtimeError::Uncovered { .. } | VtimeError::Asleep { .. } => {
             "run it on an attached drive instead: crosspoint attach".to_owned()
         }
         VtimeError::Stuck { .. } => "the same command may hang without Crosspoint, too".to_owned(),
-        VtimeError::Killed { .. } => format!("run {program} alone to see why"),
+        VtimeError::Killed { .. } => format!("run {program} without Crosspoint to compare"),
     }
 }
 
 /// Virtual time, requests, and where the threads' time went.
 fn summary(model: &str, cores: u32, ended: &Ended) -> String {
-    let Ended { time, times, threads, counts, drive, turns, real, .. } = ended;
+    let Ended { time, times, threads, counts, drive, real, .. } = ended;
     let total = times.total().get().max(1) as f64;
     let mut rows = vec![("CPU", times.cpu), ("run queue", times.run_queue)];
     rows.push(("wake-up", times.wake_up));
-    let waits = ["lock", "network", "device read", "device write", "flush", "sleep", "background"];
+    let waits = [
+        "lock or join", "socket or pipe", "device read", "device write", "flush", "sleep",
+        "background",
+    ];
     rows.extend(waits.into_iter().zip(Wait::ALL.iter().map(|wait| times.waits[*wait as usize])));
     let rows = rows.into_iter().filter(|(_, time)| *time > Nanos::ZERO).map(|(name, time)| {
-        format!("  {name:<13}{:>6.1} %  {time}", time.get() as f64 / total * 100.0)
+        format!("  {name:<15}{:>6.1} %  {time}", time.get() as f64 / total * 100.0)
     });
     let bytes = |bytes: u64| Bytes(bytes).to_string();
-    let real = real.as_secs_f64();
-    let short = match drive.out_of_memory {
-        true => {
-            "\nthe command alone needed more than --memory; 1/32 of it was left to the page cache"
-        }
-        false => "",
+    let count = |number: u64| match number {
+        0..10_000 => number.to_string(),
+        many => human_count(many as f64),
     };
+    let real = real.as_secs_f64();
+    let mut notes = String::new();
+    if drive.out_of_memory {
+        notes +=
+            "\nthe command alone needed more than --memory; 1/32 of it was left to the page cache";
+    }
+    if drive.hits + drive.misses + drive.reads + drive.writes + drive.flushes == 0 {
+        notes +=
+            "\nwarning: no file below --directory was read or written, so nothing ran on the drive";
+    }
     format!(
-        "virtual time: {time} on {model}, {cores} cores ({real:.2} s of real time, {:.1} us a turn)\n\
-         device: {} reads ({}), {} writes ({}), {} flushes; page cache: {} hits, {} misses{short}\n\
-         scheduler: {} switches, {} wake-ups of an idle core, {} of a busy one\n\
-         time of {threads} threads:\n{}",
-        real * 1e6 / (*turns).max(1) as f64,
-        human_count(drive.reads as f64),
+        "virtual time: {time} on {model}, {cores} cores ({real:.2} s of real time)\n\
+         device: {} reads ({}), {} writes ({}), {} flushes; page cache: {} hits, {} misses{notes}\n\
+         context switches: {}; wake-ups: {} (idle core), {} (busy core)\n\
+         thread time by state (sum over {threads} threads):\n{}",
+        count(drive.reads),
         bytes(drive.read_bytes),
-        human_count(drive.writes as f64),
+        count(drive.writes),
         bytes(drive.written_bytes),
-        human_count(drive.flushes as f64),
-        human_count(drive.hits as f64),
-        human_count(drive.misses as f64),
-        human_count(counts.switches as f64),
-        human_count(counts.idle_wakes as f64),
-        human_count(counts.busy_wakes as f64),
+        count(drive.flushes),
+        count(drive.hits),
+        count(drive.misses),
+        count(counts.switches),
+        count(counts.idle_wakes),
+        count(counts.busy_wakes),
         rows.collect::<Vec<_>>().join("\n")
     )
 }

@@ -77,7 +77,7 @@ pub(crate) fn peak_rates(run: &Run) -> Vec<Finding> {
             rate: *rate,
             job: of_shape.clone(),
             load: load(group),
-            note: format!("{}{cpu}", source_text(group, "iops")),
+            note: format!("{}{cpu}", source_text(group, (READS, "iops"))),
         });
     }
     if deep { found } else { Vec::new() }
@@ -92,7 +92,7 @@ pub(crate) fn writes(run: &Run) -> Vec<Finding> {
         job: of_shape.clone(),
         storage: storage(group),
         p50: time(p50),
-        note: source_text(group, P50),
+        note: source_text(group, (WRITES, P50)),
     })
     .collect()
 }
@@ -110,7 +110,7 @@ pub(crate) fn at_rates(run: &Run) -> Vec<Finding> {
             rate: group.first.point.get("rate")?.clone(),
             storage: storage(group),
             p99: time(&group.percentile(ops, 99.0).ok()?),
-            note: source_text(group, P99),
+            note: source_text(group, (ops, P99)),
         })
     };
     let all = groups(run);
@@ -132,8 +132,8 @@ pub(crate) fn knees(run: &Run) -> Vec<Finding> {
         };
         // If the submitting thread limits the rate, latency grows because of it and not because of the drive.
         let source = match knee.group.worth("iops") {
-            Some(PredictionError::HostBound) => source_text(&knee.group, "iops"),
-            _ => source_text(group, "latency_growth_95"),
+            Some(PredictionError::HostBound) => source_text(&knee.group, (READS, "iops")),
+            _ => source_text(group, (READS, "latency_growth_95")),
         };
         found.push(Finding::Knee {
             storage: storage(group),
@@ -181,7 +181,7 @@ pub(crate) fn mixes(run: &Run) -> Vec<Finding> {
             alone: alone.map(|p99| Nanos(p99.value as u64)),
             p99: Nanos(p99.value as u64),
             least: None,
-            note: source_text(group, P99),
+            note: source_text(group, (READS, P99)),
         };
         (factor, storage(group), made)
     };
@@ -213,7 +213,7 @@ pub(crate) fn devices(run: &Run) -> Vec<Finding> {
             job: shape(one),
             p50: time(p50),
             rate: rates.max_by(f64::total_cmp)?,
-            note: format!("median; {}", source_text(one, P50)),
+            note: format!("median; {}", source_text(one, (READS, P50))),
         })
     };
     run.header.stacks.iter().filter_map(of_stack).collect()
@@ -229,7 +229,7 @@ pub(crate) fn breakdowns(run: &Run) -> Vec<Finding> {
             time: parts.whole.to_string(),
             drive: parts.drive_share()?,
             hop: parts.share(Part::Hop),
-            note: source_text(group, "latency_mean"),
+            note: source_text(group, (READS, "latency_mean")),
         })
     };
     let alone = |group: &&Group<'_>| {
@@ -262,7 +262,7 @@ pub(crate) fn read_tails(run: &Run) -> Vec<Finding> {
             job: format!("{title}, queue depth {}", depth_of(group)),
             storage: storage(group),
             p99: time(&p99),
-            note: source_text(group, P99),
+            note: source_text(group, (READS, P99)),
         })
     };
     all.iter().filter(alike).filter_map(of).collect()
@@ -291,7 +291,7 @@ pub(crate) fn flushes(run: &Run) -> Vec<Finding> {
             storage: storage(&group),
             p50: time(&p50),
             p99: time(&p99),
-            note: format!("median; {}", source_text(&group, P50)),
+            note: format!("median; {}", source_text(&group, (flushes, P50))),
         });
     }
     found
@@ -315,7 +315,7 @@ pub(crate) fn ratings(run: &Run) -> Vec<Finding> {
         let source = all.iter().find(own).map_or_else(
             || test.trial.source.to_string(),
             // No share of late reads is published.
-            |group| source_text(group, "act"),
+            |group| source_text(group, (READS, "act")),
         );
         let slice = if test.covers_a_slice() { "" } else { ", shorter than one slice" };
         let note = format!("{phase}{slice}; {source}");

@@ -113,7 +113,8 @@ pub(crate) fn subject(group: &Group<'_>, counted: DecisionMetric) -> String {
         }
         DecisionMetric::DurableUpdates => "durable updates",
         DecisionMetric::Lookups | DecisionMetric::TimeAtRate(OpClass::Read) => "lookups",
-        DecisionMetric::Updates | DecisionMetric::TimeAtRate(_) => "updates",
+        DecisionMetric::Updates => "updates without fsync",
+        DecisionMetric::TimeAtRate(_) => "updates",
         DecisionMetric::ReadTime => return point_words(group),
     };
     let of = |name: &str| group.first.point.get(name).map(String::as_str);

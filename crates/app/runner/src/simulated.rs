@@ -57,14 +57,14 @@ impl SimulatedHost {
             FileSystem::Raw => "no file system",
         };
         let costs = match (self.costs.scheduler, self.costs.page_cache) {
-            (Some(_), Some(_)) => "wake-ups and page cache as calibrated",
-            (Some(_), None) => "wake-ups as calibrated, page cache of a reference host",
-            (None, Some(_)) => "page cache as calibrated, wake-ups of a reference host",
-            (None, None) => "wake-ups and page cache of a reference host",
+            (Some(_), Some(_)) => "calibrated CPU costs",
+            (Some(_), None) => "calibrated CPU costs of wake-ups",
+            (None, Some(_)) => "calibrated CPU costs of the page cache",
+            (None, None) => "default CPU costs (crosspoint calibrate measures this host's)",
         };
         let cpu = self.cpu_time.map(|time| format!(", CPU time {time} between two calls"));
         format!(
-            "virtual time: {} cores, {memory} memory, {journal}, I/O path {}, {costs}{}",
+            "simulated host: {} cores, {memory} memory, {journal}, I/O by {}, {costs}{}",
             self.cores,
             self.path.name,
             cpu.unwrap_or_default()

@@ -285,7 +285,8 @@ unsafe fn signals_by_number(number: i64, arguments: [i64; 6]) -> Option<i64> {
             }
             libc::SYS_signalfd | libc::SYS_signalfd4 => {
                 let _turn = Turn::enter()?;
-                return Some(answer(signal_files::open(a, b as *const u64, d)));
+                let flags = if number == libc::SYS_signalfd4 { d } else { 0 };
+                return Some(answer(signal_files::open(a as c_int, b as *const u64, flags)));
             }
             _ => return None,
         }

@@ -126,7 +126,12 @@ pub unsafe extern "C" fn time(place: *mut time_t) -> time_t {
 kernel! {
     nanosleep(time: *const timespec, left: *mut timespec) -> c_int = SYS_nanosleep, {
         // SAFETY: the caller passes a valid time.
-        unsafe { slept(nanos(*time), left) }.map(|error| answer(-i64::from(error)) as c_int)
+        let time = unsafe { *time };
+        if !(0..1_000_000_000).contains(&time.tv_nsec) || time.tv_sec < 0 {
+            return answer(-i64::from(libc::EINVAL)) as c_int;
+        }
+        // SAFETY: the caller's place.
+        unsafe { slept(nanos(time), left) }.map(|error| answer(-i64::from(error)) as c_int)
     };
     sched_yield() -> c_int = SYS_sched_yield, {
         Turn::enter().map(|turn| {

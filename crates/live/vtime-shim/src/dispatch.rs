@@ -101,6 +101,20 @@ pub fn keep(signals: u64) {
     system_call(libc::SYS_rt_sigprocmask, now);
 }
 
+/// These signals are blocked again, as the program wants.
+pub fn drop_kept(signals: u64) {
+    let own = signals & !CAUGHT_SET;
+    KEPT.fetch_and(!own, Relaxed);
+    let block = [i64::from(libc::SIG_BLOCK), (&raw const own) as i64, 0, SET_SIZE, 0, 0];
+    system_call(libc::SYS_rt_sigprocmask, block);
+}
+
+/// Whether an address is in this library.
+pub fn is_own_code(address: usize) -> bool {
+    let start = START.load(Relaxed);
+    (start..start + LENGTH.load(Relaxed)).contains(&address)
+}
+
 /// System calls of this thread are caught from now on; returns whether they are.
 pub fn begin() -> bool {
     let (start, length) = (START.load(Relaxed) as i64, LENGTH.load(Relaxed) as i64);

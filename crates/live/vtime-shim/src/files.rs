@@ -10,6 +10,7 @@ use crate::dispatch;
 use crate::maps;
 use crate::real::{answer, calls, errno, kernel, real, same, system_call};
 use crate::regions::{defer_removal, released};
+use crate::signal_files;
 use crate::sockets;
 use crate::turn::Turn;
 
@@ -65,6 +66,7 @@ opens! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(descriptor: c_int) -> c_int {
     released(descriptors::closed(descriptor));
+    signal_files::closed(descriptor);
     sockets::close(descriptor, || {
         answer(system_call(libc::SYS_close, [i64::from(descriptor), 0, 0, 0, 0, 0])) as c_int
     })

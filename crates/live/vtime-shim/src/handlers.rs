@@ -1,7 +1,8 @@
 //! The program's signal handlers, which one of this library stands for.
 //!
 //! It calls the program's handler at once, or remembers the signal until the thread leaves this library.
-//! Signals of faults are the program's own.
+//! A remembered signal is blocked meanwhile, so that the kernel queues others of its kind. Signals that the
+//! kernel sends for an instruction are handled at once.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -10,14 +11,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use vtime::wire::PREEMPTION;
 
-use crate::dispatch::{CAUGHT_SET, KernelAction, action_of, change_mask, install, restorer};
+use crate::dispatch::{CAUGHT_SET, KernelAction, action_of, change_mask, install, kept, restorer};
 use crate::real::{errno, set_errno};
 
 /// Signals are numbered from 1 to 64.
 const SIGNALS: usize = 65;
+/// Its handler is that of mapped files (see `maps`), or the program's own.
+const SIGBUS: i64 = libc::SIGBUS as i64;
 const PREEMPTED: c_int = PREEMPTION as c_int;
-/// Those of faults, which the kernel sends for an instruction.
-const FAULTS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
 /// Flags of an action that the kernel needs to know.
 const KERNEL_FLAGS: c_int =
     libc::SA_ONSTACK | libc::SA_NODEFER | libc::SA_NOCLDSTOP | libc::SA_NOCLDWAIT;
@@ -36,6 +37,8 @@ static ACTIONS: [Action; SIGNALS] = [const {
 type About = [u64; 16];
 
 thread_local! {
+    /// Those of them that are blocked for that.
+    static HELD: Cell<u64> = const { Cell::new(0) };
     /// Signals whose handlers have yet to run, one bit each, and what is known of them.
     static WAITING: Cell<u64> = const { Cell::new(0) };
     static ABOUT: [Cell<About>; SIGNALS] = const { [const { Cell::new([0; 16]) }; SIGNALS] };
@@ -47,12 +50,18 @@ static ARRIVED: AtomicUsize = AtomicUsize::new(0);
 /// A type of handlers.
 pub type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// Remembers a signal, whose handler runs later.
-pub fn remember(signal: c_int, about: *const libc::siginfo_t) {
-    // SAFETY: the kernel passes 128 bytes.
-    let known = unsafe { *about.cast::<About>() };
+/// Remembers a signal, whose handler runs later; `context` is the interrupted one.
+pub fn remember(signal: c_int, about: *const libc::siginfo_t, context: *mut c_void) {
+    let bit = 1_u64 << (signal - 1);
+    // SAFETY: the kernel passes 128 bytes, and a context with its mask of 8 bytes.
+    let (known, mask) = unsafe {
+        let context = &mut *context.cast::<libc::ucontext_t>();
+        (*about.cast::<About>(), &mut *(&raw mut context.uc_sigmask).cast::<u64>())
+    };
+    *mask |= bit & !kept();
+    HELD.with(|held| held.set(held.get() | *mask & bit));
     ABOUT.with(|places| places[signal as usize].set(known));
-    WAITING.with(|waiting| waiting.set(waiting.get() | 1 << (signal - 1)));
+    WAITING.with(|waiting| waiting.set(waiting.get() | bit));
 }
 
 /// Calls the program's handler; returns whether calls that it interrupted are restarted.
@@ -95,16 +104,22 @@ pub fn run_waiting() -> bool {
     while let Some(signal) = take_waiting() {
         let mut about = ABOUT.with(|places| places[signal as usize].get());
         let action = &ACTIONS[signal as usize];
-        let own = match action.flags.load(Relaxed) & libc::SA_NODEFER as u64 {
-            0 => 1 << (signal - 1),
-            _ => 0,
-        };
+        let (bit, flags) = (1_u64 << (signal - 1), action.flags.load(Relaxed));
+        let own = if flags & libc::SA_NODEFER as u64 == 0 { bit } else { 0 };
         let (blocked, mut old) = (action.mask.load(Relaxed) | own, 0);
+        // What its handler blocks does not run within it, remembered or not.
+        let held = HELD.with(|held| held.replace(held.get() & !blocked & !bit));
         // SAFETY: local variables; all zeros is a valid value of the context.
         unsafe {
             change_mask(libc::SIG_BLOCK.into(), &raw const blocked, &raw mut old);
             let mut context: libc::ucontext_t = std::mem::zeroed();
             restarts &= handle(signal, about.as_mut_ptr().cast(), (&raw mut context).cast());
+            let waiting = WAITING.with(Cell::get);
+            HELD.with(|now| now.set(now.get() | held & waiting));
+            // The next of its kind may arrive.
+            if held & bit != 0 && waiting & bit == 0 {
+                old &= !bit;
+            }
             change_mask(libc::SIG_SETMASK.into(), &raw const old, std::ptr::null_mut());
         }
     }
@@ -112,13 +127,30 @@ pub fn run_waiting() -> bool {
     restarts
 }
 
-/// The lowest of them.
+/// The lowest of them that is not blocked.
 fn take_waiting() -> Option<c_int> {
-    WAITING.with(|waiting| {
-        let number = waiting.get().trailing_zeros();
-        waiting.set(waiting.get() & !(1_u64.checked_shl(number)?));
-        Some(number as c_int + 1)
-    })
+    let waiting = WAITING.with(Cell::get);
+    if waiting == 0 {
+        return None;
+    }
+    let mut mask = 0;
+    // SAFETY: a local variable.
+    unsafe { change_mask(libc::SIG_BLOCK.into(), std::ptr::null(), &raw mut mask) };
+    let ready = waiting & !(mask & !HELD.with(Cell::get));
+    let number = ready.trailing_zeros();
+    WAITING.with(|all| all.set(waiting & !1_u64.checked_shl(number).unwrap_or_default()));
+    (ready != 0).then_some(number as c_int + 1)
+}
+
+/// The kernel does about a signal what the program wants.
+pub fn restore(signal: c_int) {
+    let action = &ACTIONS[signal as usize];
+    let handler = action.handler.load(Relaxed);
+    if [libc::SIG_DFL, libc::SIG_IGN].contains(&handler) {
+        let own = KernelAction { handler, ..KernelAction::default() };
+        // SAFETY: a valid action.
+        unsafe { action_of(signal.into(), &raw const own, std::ptr::null_mut()) };
+    }
 }
 
 /// The kernel calls this library's handler for a signal, whatever the program does about it.
@@ -129,6 +161,7 @@ pub fn catch(signal: c_int) {
 /// A new process has none of them.
 pub fn begin_child() {
     WAITING.with(|waiting| waiting.set(0));
+    HELD.with(|held| held.set(0));
 }
 
 /// rt_sigaction(2) that leaves SIGSYS alone, and installs this library's handler for the program's; a
@@ -143,7 +176,7 @@ pub unsafe fn change_action(signal: i64, new: *const KernelAction, old: *mut Ker
     // SAFETY: the caller passes a valid action, or null.
     let new = unsafe { new.as_ref() };
     let number = usize::try_from(signal).unwrap_or(SIGNALS);
-    let action = ACTIONS.get(number).filter(|_| !FAULTS.contains(&(signal as c_int)));
+    let action = ACTIONS.get(number).filter(|_| signal != SIGBUS);
     let before = action.map(|action| KernelAction {
         handler: action.handler.load(Relaxed),
         flags: action.flags.load(Relaxed),
@@ -163,7 +196,8 @@ pub unsafe fn change_action(signal: i64, new: *const KernelAction, old: *mut Ker
         action.flags.store(new.flags, Relaxed);
         action.handler.store(new.handler, Relaxed);
     }
-    if signal == i64::from(PREEMPTED) {
+    // Its handler stays, whatever the program does about it.
+    if (1..=64).contains(&signal) && kept() >> (signal - 1) & 1 == 1 {
         old.into_iter().zip(before).for_each(|(old, before)| *old = before);
         return 0;
     }

@@ -13,6 +13,7 @@
 mod calls;
 mod children;
 mod clock;
+mod code;
 mod descriptors;
 mod dispatch;
 mod files;

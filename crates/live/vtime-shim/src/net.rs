@@ -11,9 +11,10 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use libc::{sigset_t, size_t};
+use libc::sigset_t;
 
 use crate::calls::by_number;
+use crate::code;
 use crate::dispatch::{self, change_mask, install};
 use crate::real::{answer, calls, errno, set_errno, system_call};
 use crate::signals;
@@ -22,33 +23,9 @@ use crate::turn::{skip, ticks};
 /// Ticks that catching a system call takes, which are not charged.
 static OVERHEAD: AtomicU64 = AtomicU64::new(0);
 
-/// The range of this library's code.
-fn code() -> Option<(usize, usize)> {
-    extern "C" fn look(about: *mut libc::dl_phdr_info, _: size_t, found: *mut c_void) -> c_int {
-        let own = caught as *const () as usize;
-        // SAFETY: the dynamic linker passes its list, and `code` a place for the result.
-        let (about, found) = unsafe { (&*about, &mut *found.cast::<Option<(usize, usize)>>()) };
-        for number in 0..usize::from(about.dlpi_phnum) {
-            // SAFETY: an entry of the list.
-            let part = unsafe { &*about.dlpi_phdr.add(number) };
-            let start = (about.dlpi_addr + part.p_vaddr) as usize;
-            let length = part.p_memsz as usize;
-            if part.p_type == libc::PT_LOAD && (start..start + length).contains(&own) {
-                *found = Some((start, length));
-                return 1;
-            }
-        }
-        0
-    }
-    let mut found: Option<(usize, usize)> = None;
-    // SAFETY: the callback has the type that is asked for.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
-    found
-}
-
 /// Prepares the net of this process, if the kernel has it. No thread is in the simulation yet.
 pub fn prepare() {
-    let Some((start, length)) = code() else { return };
+    let Some((start, length)) = code::find(caught as *const () as usize) else { return };
     if !install(libc::SIGSYS, caught as *const () as usize, libc::SA_SIGINFO | libc::SA_NODEFER) {
         return;
     }

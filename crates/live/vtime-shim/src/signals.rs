@@ -1,12 +1,14 @@
 //! Signals: a handler runs while its thread has the turn, at once if the thread runs the program. Otherwise
 //! the signal ends the wait of its thread, and the handler runs when that leaves this library.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 
 use libc::{pid_t, sigset_t, timespec};
 use vtime::wire::{Call, End, PREEMPTION, PREEMPTION_CODE, signal_key};
 
 use crate::clock::span;
+use crate::code;
 use crate::dispatch::{self, change_mask};
 use crate::handlers;
 use crate::real::{answer, calls, errno, nanos, set_errno, system_call};
@@ -14,6 +16,9 @@ use crate::signal_files;
 use crate::turn::{self, Turn, Wait};
 
 const PREEMPTED: c_int = PREEMPTION as c_int;
+const REG_RIP: usize = libc::REG_RIP as usize;
+/// Signals that the kernel sends for an instruction, if their code is above 0.
+const FAULTS: [c_int; 4] = [libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
 /// Size of the kernel's signal set.
 const SET_SIZE: i64 = 8;
 
@@ -22,7 +27,14 @@ extern "C" fn arrived(signal: c_int, about: *mut libc::siginfo_t, context: *mut 
     // SAFETY: the kernel passes it.
     let code = unsafe { (*about).si_code };
     if signal == PREEMPTED && code == PREEMPTION_CODE {
-        if let Some(turn) = Turn::enter() {
+        // SAFETY: as above.
+        let at = unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[REG_RIP] };
+        // The C library may hold its own locks, also below the handler of a caught system call; they are real
+        // for other threads inside this library.
+        if !code::is_c_library(at as usize)
+            && !dispatch::is_own_code(at as usize)
+            && let Some(turn) = Turn::enter()
+        {
             turn.tick();
         }
     } else if signal == PREEMPTED && code == libc::SI_TIMER {
@@ -30,8 +42,10 @@ extern "C" fn arrived(signal: c_int, about: *mut libc::siginfo_t, context: *mut 
     // SAFETY: the kernel passes it.
     } else if unsafe { signal_files::takes(signal, about) } {
         turn::tell_arrival();
-    } else if turn::is_inside() {
-        handlers::remember(signal, about);
+    } else if !(code > 0 && FAULTS.contains(&signal))
+        && (turn::is_inside() || HOLDS.with(Cell::get))
+    {
+        handlers::remember(signal, about, context);
         turn::interrupt();
     } else {
         handlers::handle(signal, about, context);
@@ -42,20 +56,19 @@ extern "C" fn arrived(signal: c_int, about: *mut libc::siginfo_t, context: *mut 
 /// Takes over the handlers of this process.
 pub fn prepare() {
     handlers::prepare(arrived);
-    watch();
 }
 
 /// A new process has no timer.
 pub fn begin_child() {
-    handlers::begin_child();
     signal_files::begin_child();
+    handlers::begin_child();
     if dispatch::is_prepared() {
         watch();
     }
 }
 
-/// Looks every two seconds whether the simulation still runs, for a program that makes no calls.
-fn watch() {
+/// Looks every two seconds whether the simulation of this process still runs, as a program may make no calls.
+pub fn watch() {
     // SAFETY: all zeros is a valid value of this struct.
     let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
     (event.sigev_notify, event.sigev_signo) = (libc::SIGEV_SIGNAL, PREEMPTED);
@@ -69,14 +82,21 @@ fn watch() {
     }
 }
 
+thread_local! {
+    /// Signals that arrive now interrupt the wait that begins.
+    static HOLDS: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Runs a wait with another signal mask, if there is one, and the handlers that end it.
 pub unsafe fn with_mask<T>(mask: *const sigset_t, wait: impl FnOnce() -> T) -> T {
     if mask.is_null() || !Turn::is_simulated() {
         return wait();
     }
     let (mut old, set) = (0, i64::from(libc::SIG_SETMASK));
+    HOLDS.with(|holds| holds.set(true));
     // SAFETY: the caller's mask, of which the kernel uses 8 bytes; and a local variable.
     unsafe { change_mask(set, mask.cast(), &raw mut old) };
+    HOLDS.with(|holds| holds.set(false));
     let done = wait();
     // SAFETY: as above.
     unsafe { change_mask(set, &raw const old, std::ptr::null_mut()) };
@@ -126,7 +146,10 @@ unsafe fn wait_for(
         };
         let key = signal_key(turn::process());
         match turn.block(Wait::Sleep, Some(deadline), Some(key), 0) {
-            End::Late => break,
+            End::Late => {
+                done = attempt();
+                break;
+            }
             End::Interrupted => done = -i64::from(libc::EINTR),
             End::Woken => done = attempt(),
         }
@@ -160,7 +183,10 @@ calls! {
     sigwait(signals: *const sigset_t, found: *mut c_int) -> c_int = {
         // SAFETY: the caller's arguments.
         unsafe {
-            let signal = wait_for(signals, std::ptr::null_mut(), None);
+            let mut signal = wait_for(signals, std::ptr::null_mut(), None);
+            while signal < 0 && errno() == libc::EINTR {
+                signal = wait_for(signals, std::ptr::null_mut(), None);
+            }
             if signal < 0 {
                 return errno();
             }

@@ -7,13 +7,14 @@ use vtime::wire::{self, PROCESSES, SLOTS, Shared, Slot};
 
 use crate::descriptors::note_inherited;
 use crate::real::system_call;
-use crate::{net, streams, timers, turn};
+use crate::{net, signals, streams, timers, turn};
 
 extern "C" fn begin() {
     if is_wanted() {
         net::prepare();
     }
     if join() {
+        signals::watch();
         timers::begin_program();
         note_inherited();
     }
@@ -62,8 +63,12 @@ fn join() -> bool {
         return false;
     }
     let process = system_call(libc::SYS_getpid, [0; 6]) as u32;
-    // SAFETY: single-threaded so far, and a string with a terminating 0.
-    let folder = unsafe { libc::getenv(c"CROSSPOINT_VTIME_DIR".as_ptr()) };
+    // A copy, because a program may write its title over the environment (as PostgreSQL does).
+    // SAFETY: single-threaded so far, and a string with a terminating 0, or null.
+    let folder = unsafe {
+        let folder = libc::getenv(c"CROSSPOINT_VTIME_DIR".as_ptr());
+        if folder.is_null() { folder } else { libc::strdup(folder) }
+    };
     let attach = || turn::attach(shared, process, folder);
     shared.header.joined.store(1, Release);
     if turn::is_real_time(shared) {

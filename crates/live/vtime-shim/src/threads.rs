@@ -14,7 +14,7 @@ use libc::{
 };
 use vtime::wire::{Call, End, SLOTS};
 
-use crate::real::{errno, real, set_errno};
+use crate::real::{errno, real, set_errno, system_call};
 use crate::shared_memory;
 use crate::turn::{Turn, Wait, begin, end, key_of, simulated, slot};
 
@@ -133,7 +133,10 @@ unsafe fn take_lock<T: Sharable>(
     // SAFETY: the caller's lock.
     unsafe {
         let wanted = Wanted { key: key(lock), deadline, interruptible: false };
-        take(turn, &wanted, || attempt(lock))
+        take(turn, &wanted, || match attempt(lock) {
+            libc::EBUSY if T::is_own(lock) => libc::EDEADLK,
+            code => code,
+        })
     }
 }
 
@@ -165,6 +168,11 @@ fn take(turn: &Turn, wanted: &Wanted, mut attempt: impl FnMut() -> c_int) -> c_i
 trait Sharable {
     /// Whether this one is shared.
     unsafe fn is_shared(place: *const Self) -> bool;
+
+    /// Whether the calling thread has it, and may be told so instead of waiting for itself.
+    unsafe fn is_own(_place: *const Self) -> bool {
+        false
+    }
 }
 
 /// A word of an object, by its place among the words.
@@ -173,15 +181,21 @@ unsafe fn word<T>(place: *const T, number: usize) -> u32 {
     unsafe { place.cast::<u32>().add(number).read_volatile() }
 }
 
-/// Word of a condition in which [`pthread_cond_init`] notes that it is shared: the C library never uses it.
+/// Word of a condition in which [`pthread_cond_init`] notes that it is shared. In the simulation the C
+/// library does not use its conditions.
 const CONDITION_WORD: usize = 10;
 const SHARED_CONDITION: u32 = 0x5348_4152;
 
 /// Defines by which word objects of a type are marked as shared (glibc's `struct_mutex.h`, `struct_rwlock.h`,
 /// `semaphoreP.h`).
 macro_rules! sharable {
-    ($($type:ty, $number:expr, |$word:ident| $marked:expr;)*) => {$(
+    ($($type:ty, $number:expr, |$word:ident| $marked:expr $(, $own:ident)?;)*) => {$(
         impl Sharable for $type {
+            $(unsafe fn is_own(place: *const Self) -> bool {
+                // SAFETY: the caller's object.
+                unsafe { $own(place) }
+            })?
+
             unsafe fn is_shared(place: *const Self) -> bool {
                 // SAFETY: the caller's object.
                 let $word = unsafe { word(place, $number) };
@@ -191,10 +205,27 @@ macro_rules! sharable {
     )*};
 }
 sharable! {
-    pthread_mutex_t, 4, |kind| kind & 128 != 0;
-    pthread_rwlock_t, 7, |shared| shared != 0;
+    pthread_mutex_t, 4, |kind| kind & 128 != 0, is_own_mutex;
+    pthread_rwlock_t, 7, |shared| shared != 0, is_own_write_lock;
     sem_t, 2, |shared| shared != 0;
+    libc::pthread_barrier_t, 3, |shared| shared != 0;
     pthread_cond_t, CONDITION_WORD, |mark| mark == SHARED_CONDITION;
+}
+
+fn own_thread() -> u32 {
+    system_call(libc::SYS_gettid, [0; 6]) as u32
+}
+
+unsafe fn is_own_mutex(place: *const pthread_mutex_t) -> bool {
+    // SAFETY: the caller's mutex: its kind, and its owner.
+    let (kind, owner) = unsafe { (word(place, 4), word(place, 2)) };
+    kind & 3 == libc::PTHREAD_MUTEX_ERRORCHECK as u32 && owner == own_thread()
+}
+
+unsafe fn is_own_write_lock(place: *const pthread_rwlock_t) -> bool {
+    // SAFETY: the caller's lock: the thread that writes.
+    let owner = unsafe { word(place, 6) };
+    owner != 0 && owner == own_thread()
 }
 
 /// The key of an object.
@@ -247,12 +278,36 @@ lock! {
     pthread_rwlock_wrlock, pthread_rwlock_timedwrlock, pthread_rwlock_trywrlock, pthread_rwlock_t;
 }
 
+/// Words of a barrier (glibc's `pthreadP.h`): threads that have come, 0 between two rounds, so that the C
+/// library can destroy it; and number of the round.
+const CAME: usize = 0;
+const ROUND: usize = 1;
+const NEEDED: usize = 2;
+
 simulated! {
-    /// Not simulated yet.
     pthread_barrier_wait(barrier: *mut libc::pthread_barrier_t) -> c_int, |turn| {
-        turn.uncovered("pthread_barrier_wait");
-        // Never reached: the simulation has ended.
-        -1
+        turn.tick();
+        // SAFETY: the caller's barrier; only the thread that has the turn uses it.
+        let (own, needed, round, came) = unsafe {
+            let words = barrier.cast::<u32>();
+            *words.add(CAME) += 1;
+            (key(barrier), word(barrier, NEEDED), word(barrier, ROUND), word(barrier, CAME))
+        };
+        if came >= needed {
+            // SAFETY: as above.
+            unsafe {
+                *barrier.cast::<u32>().add(CAME) = 0;
+                *barrier.cast::<u32>().add(ROUND) = round.wrapping_add(1);
+            }
+            turn.wake(own, u64::MAX);
+            return libc::PTHREAD_BARRIER_SERIAL_THREAD;
+        }
+        // SAFETY: as above.
+        while unsafe { word(barrier, ROUND) } == round {
+            turn.block(Wait::Lock, None, Some(own), 0);
+            turn.run_handlers();
+        }
+        0
     };
 }
 
@@ -289,15 +344,20 @@ unsafe fn wait_for(
     // SAFETY: the caller's objects; it holds the mutex.
     let (lock, own) = unsafe { (key(mutex), key(condition)) };
     // SAFETY: as above.
-    unsafe { real!(pthread_mutex_unlock: Real)(mutex) };
+    let refused = unsafe { real!(pthread_mutex_unlock: Real)(mutex) };
+    if refused != 0 {
+        return refused;
+    }
     // In one call; otherwise a signal between the two would be lost.
     let wakes = if turn.is_awaited(lock) { lock } else { 0 };
     // A signal wakes it as if for no reason, which programs have to expect.
     let end = turn.block(Wait::Lock, deadline, Some(own), wakes);
     turn.run_handlers();
     // SAFETY: the caller passes a valid mutex.
-    unsafe { take_lock(turn, mutex, None, libc::pthread_mutex_trylock) };
-    if end == End::Late { libc::ETIMEDOUT } else { 0 }
+    match unsafe { take_lock(turn, mutex, None, libc::pthread_mutex_trylock) } {
+        0 if end == End::Late => libc::ETIMEDOUT,
+        code => code,
+    }
 }
 
 /// Wakes waiters of a condition.

@@ -12,7 +12,7 @@ use crate::real::{answer, nanos};
 use crate::turn::Turn;
 
 /// Timers of a process at once.
-const TIMERS: usize = 64;
+const TIMERS: usize = 1024;
 /// The number of the timer of alarm(2) and setitimer(2); others follow.
 const ALARM: usize = 0;
 
@@ -49,8 +49,6 @@ fn set(turn: &Turn, number: usize, new: Option<Setting>) -> [u64; 2] {
         _ => timer.signal.load(Relaxed) & !MADE,
     };
     let Setting { at, interval } = new.unwrap_or(Setting { at: NEVER, interval: 0 });
-    // Without a signal it is only a clock; its time left is not kept.
-    let at = if signal == 0 { NEVER } else { at };
     let [thread, value] = [u64::from(timer.thread.load(Relaxed)), timer.value.load(Relaxed)];
     let looks = u64::from(new.is_none());
     let place = number as u64;
@@ -66,25 +64,41 @@ fn setting(turn: &Turn, first: u64, interval: u64) -> Setting {
     Setting { at, interval }
 }
 
-/// Seconds left, rounded up.
+/// Whether a setting is one that the kernel refuses.
+fn is_invalid(time: timespec) -> bool {
+    time.tv_sec < 0 || !(0..1_000_000_000).contains(&time.tv_nsec)
+}
+
+/// Seconds left, rounded as Linux does: never to 0 from more.
 fn alarm(turn: &Turn, seconds: u64) -> i64 {
     let new = setting(turn, seconds.saturating_mul(1_000_000_000), 0);
     let [left, _] = set(turn, ALARM, Some(new));
-    left.div_ceil(1_000_000_000) as i64
+    let seconds = left.saturating_add(500_000_000) / 1_000_000_000;
+    seconds.max(u64::from(left > 0)) as i64
 }
 
-fn micros(time: timeval) -> u64 {
-    nanos(timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec.saturating_mul(1_000) })
+fn exact(time: timeval) -> timespec {
+    timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec.saturating_mul(1_000) }
 }
 
-unsafe fn set_interval(turn: &Turn, which: c_int, new: *const itimerval, old: *mut itimerval) {
+/// setitimer(2) or getitimer(2); a negative error number.
+unsafe fn set_interval(
+    turn: &Turn,
+    which: c_int,
+    new: *const itimerval,
+    old: *mut itimerval,
+) -> i64 {
     if which != libc::ITIMER_REAL {
         turn.uncovered("a timer of CPU time");
-        return;
+        return -i64::from(libc::EINVAL);
     }
     // SAFETY: the caller passes a valid setting and a place for one, or null.
     let (new, old) = unsafe { (new.as_ref(), old.as_mut()) };
-    let new = new.map(|new| setting(turn, micros(new.it_value), micros(new.it_interval)));
+    let new = new.map(|new| [new.it_value, new.it_interval].map(exact));
+    if new.is_some_and(|new| new.into_iter().any(is_invalid)) {
+        return -i64::from(libc::EINVAL);
+    }
+    let new = new.map(|[first, interval]| setting(turn, nanos(first), nanos(interval)));
     let before = set(turn, ALARM, new);
     if let Some(old) = old {
         let [it_value, it_interval] = before.map(|time| {
@@ -93,6 +107,7 @@ unsafe fn set_interval(turn: &Turn, which: c_int, new: *const itimerval, old: *m
         });
         *old = itimerval { it_interval, it_value };
     }
+    0
 }
 
 /// Makes a timer; a negative error number.
@@ -115,6 +130,9 @@ unsafe fn make(turn: &Turn, clock: i64, event: *const sigevent, made: *mut c_int
             (event.sigev_signo, thread, event.sigev_value.sival_ptr as u64)
         }
     };
+    if !(0..=64).contains(&signal) {
+        return -i64::from(libc::EINVAL);
+    }
     let timer = &MADE_TIMERS[number];
     timer.thread.store(thread, Relaxed);
     timer.value.store(value, Relaxed);
@@ -124,15 +142,18 @@ unsafe fn make(turn: &Turn, clock: i64, event: *const sigevent, made: *mut c_int
     0
 }
 
-/// timer_settime(2) or timer_gettime(2).
+/// timer_settime(2) or timer_gettime(2); a negative error number.
 unsafe fn change(
     turn: &Turn,
     number: usize,
     (absolute, new): (bool, *const itimerspec),
     old: *mut itimerspec,
-) {
+) -> i64 {
     // SAFETY: the caller passes a valid setting and a place for one, or null.
     let (new, old) = unsafe { (new.as_ref(), old.as_mut()) };
+    if new.is_some_and(|new| is_invalid(new.it_value) || is_invalid(new.it_interval)) {
+        return -i64::from(libc::EINVAL);
+    }
     let new = new.map(|new| {
         let interval = nanos(new.it_interval);
         match nanos(new.it_value) {
@@ -147,6 +168,7 @@ unsafe fn change(
         let [it_value, it_interval] = before.map(span);
         *old = itimerspec { it_interval, it_value };
     }
+    0
 }
 
 /// A system call on timers; `None` for others, and outside of the simulation.
@@ -175,15 +197,14 @@ unsafe fn of_process(number: i64, turn: &Turn, [a, b, c, ..]: [i64; 6]) -> i64 {
     // SAFETY: the caller's arguments.
     unsafe {
         match number {
-            libc::SYS_alarm => return alarm(turn, u64::from(a as u32)),
+            libc::SYS_alarm => alarm(turn, u64::from(a as u32)),
             libc::SYS_setitimer => {
                 let new = if b == 0 { &raw const off } else { b as *const itimerval };
-                set_interval(turn, a as c_int, new, c as *mut itimerval);
+                set_interval(turn, a as c_int, new, c as *mut itimerval)
             }
             _ => set_interval(turn, a as c_int, std::ptr::null(), b as *mut itimerval),
         }
     }
-    0
 }
 
 /// Timers that were made.
@@ -200,20 +221,20 @@ unsafe fn of_made(number: i64, turn: &Turn, [a, b, c, d, ..]: [i64; 6]) -> i64 {
         match number {
             libc::SYS_timer_settime => {
                 let absolute = b as c_int & libc::TIMER_ABSTIME != 0;
-                change(turn, place, (absolute, c as *const itimerspec), d as *mut itimerspec);
+                change(turn, place, (absolute, c as *const itimerspec), d as *mut itimerspec)
             }
             libc::SYS_timer_gettime => {
-                change(turn, place, (false, std::ptr::null()), b as *mut itimerspec);
+                change(turn, place, (false, std::ptr::null()), b as *mut itimerspec)
             }
             libc::SYS_timer_delete => {
                 set(turn, place, Some(Setting { at: NEVER, interval: 0 }));
                 timer.signal.store(0, Relaxed);
+                0
             }
-            // No signal is sent while one is pending.
-            _ => {}
+            // Signals that the kernel merges are not counted.
+            _ => 0,
         }
     }
-    0
 }
 
 /// A new process has none.

@@ -16,13 +16,13 @@ const LONG: u64 = 25_000;
 
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
 static PROCESS: AtomicU32 = AtomicU32::new(0);
-/// The directory of the drive's files, from the program's initial environment.
+/// The directory of the drive's files.
 static FOLDER: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The directory whose files are on the drive.
 pub fn folder() -> Option<&'static CStr> {
     let place = FOLDER.load(Relaxed);
-    // SAFETY: a string of the first environment, which stays where it is.
+    // SAFETY: a string that stays where it is.
     (!place.is_null()).then(|| unsafe { CStr::from_ptr(place) })
 }
 
@@ -175,9 +175,14 @@ impl Turn {
         !real && STATE.with(|state| state.slot.get().is_some() && state.inside.get() == 0)
     }
 
+    /// The thread's slot: another one in a child process that was made while this thread was inside.
+    fn slot(&self) -> &'static Slot {
+        STATE.with(|state| state.slot.get()).unwrap_or(self.slot)
+    }
+
     /// Virtual time of this thread, ns.
     pub fn now(&self) -> u64 {
-        self.slot.at.load(Relaxed) + STATE.with(|state| state.used.get())
+        self.slot().at.load(Relaxed) + STATE.with(|state| state.used.get())
     }
 
     /// Time of day at virtual time 0, ns.
@@ -200,16 +205,16 @@ impl Turn {
         let before = errno();
         let spins = self.shared.header.spins.load(Relaxed);
         self.post(call, arguments, spins);
-        self.slot.take_turn(spins, self.shared);
+        self.slot().take_turn(spins, self.shared);
         if !is_real_time(self.shared) {
             STATE.with(State::got_turn);
         }
         set_errno(before);
-        self.slot.answer.load(Relaxed)
+        self.slot().answer.load(Relaxed)
     }
 
     fn post(&self, call: Call, arguments: &[u64], spins: u32) {
-        let slot = self.slot;
+        let slot = self.slot();
         for (place, argument) in slot.arguments.iter().zip(arguments) {
             place.store(*argument, Relaxed);
         }
@@ -222,10 +227,13 @@ impl Turn {
     /// Runs a system call that waits for other programs; the other threads continue meanwhile.
     pub fn outside(&self, wait: impl Fn() -> i64) -> i64 {
         loop {
+            if handlers::is_waiting() && !self.run_handlers() {
+                return -i64::from(libc::EINTR);
+            }
             self.post(Call::Leave, &[], 0);
             let done = wait();
-            self.slot.rejoin(&self.shared.header);
-            self.slot.take_turn(0, self.shared);
+            self.slot().rejoin(&self.shared.header);
+            self.slot().take_turn(0, self.shared);
             STATE.with(State::got_turn);
             // Without a handler that has yet to run, a signal of this library has ended it.
             if done != -i64::from(libc::EINTR) || !self.run_handlers() {
@@ -236,7 +244,7 @@ impl Turn {
 
     /// An argument of the last call, which the coordinator may have changed.
     pub fn argument(&self, place: usize) -> u64 {
-        self.slot.arguments[place].load(Relaxed)
+        self.slot().arguments[place].load(Relaxed)
     }
 
     /// Counters of this thread, of all threads, or of what serves this process.
@@ -247,16 +255,16 @@ impl Turn {
 
     /// Whether this thread polls, and no other thread or the drive can do anything yet.
     pub fn is_alone(&self) -> bool {
-        if self.slot.yields.load(Relaxed) == 0 || self.now() >= self.slot.until.load(Relaxed) {
+        if self.slot().yields.load(Relaxed) == 0 || self.now() >= self.slot().until.load(Relaxed) {
             return false;
         }
-        self.slot.yields.store(wire::YIELDED, Relaxed);
+        self.slot().yields.store(wire::YIELDED, Relaxed);
         true
     }
 
     /// Gives up the turn if another thread or the drive is due.
     pub fn tick(&self) {
-        let until = self.slot.until.load(Relaxed);
+        let until = self.slot().until.load(Relaxed);
         let slack = self.shared.header.slack.load(Relaxed);
         if self.now() > until.saturating_add(slack) {
             self.call(Call::Yield, &[0]);
@@ -290,10 +298,10 @@ impl Turn {
     /// Runs the signal handlers that have yet to run, as the program; returns whether the calls that they
     /// interrupted are restarted.
     pub fn run_handlers(&self) -> bool {
+        self.slot().signaled.store(0, Relaxed);
         if !handlers::is_waiting() {
             return true;
         }
-        self.slot.signaled.store(0, Relaxed);
         let leave = |inside: u32| {
             dispatch::let_through(inside > 0);
             STATE.with(|state| state.inside.set(inside));
@@ -382,7 +390,7 @@ impl Drop for Turn {
             state.restart();
         });
         if handlers::is_waiting() && STATE.with(|state| state.slot.get().is_some()) {
-            self.slot.signaled.store(0, Relaxed);
+            self.slot().signaled.store(0, Relaxed);
             handlers::run_waiting();
         }
     }
@@ -449,6 +457,7 @@ pub fn begin(slot: &'static Slot) {
 
 /// The only thread of a new child process takes the slot of that number.
 pub fn begin_child(slot: i64) {
+    STATE.with(|state| state.slot.set(None));
     PROCESS.store(system_call(libc::SYS_getpid, [0; 6]) as u32, Relaxed);
     if let Some(slot) = self::slot(slot) {
         begin(slot);

@@ -243,7 +243,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
         for StepEnd { task, at, next } in steps.drain(..) {
             match next {
                 Some(wait) => self.scheduler.wait_for(task, at, wait),
-                None => self.scheduler.complete_late(at, task, self.jitter.draw()),
+                None => _ = self.scheduler.complete_late(at, task, self.jitter.draw()),
             }
         }
         self.steps = steps;
@@ -297,12 +297,13 @@ impl<'h, D: Device> Coordinator<'h, D> {
     fn await_call(&self, task: TaskId) -> Result<bool, VtimeError> {
         let slot = &self.shared.slots[task.0 as usize];
         let (mut looks, mut cpu, mut looked) = (0, None, Instant::now());
-        let (mut waited, limit) = (0, self.stretch_of(slot));
+        let (mut waited, mut limit) = (0, self.stretch_of(slot));
         loop {
             if slot.await_call(&self.shared.header, limit) {
                 return Ok(true);
             }
             self.preempt(slot);
+            limit = signals::STRETCH_MIN;
             if looked.elapsed() < POLL_INTERVAL {
                 continue;
             }

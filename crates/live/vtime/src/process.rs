@@ -92,24 +92,32 @@ impl Process {
         }
     }
 
-    /// Whether a signal runs a handler of it, or ends it: it is not blocked, and not ignored.
+    /// Whether a signal runs a handler of it, or ends it: it is not ignored, and not blocked in all threads.
     pub(crate) fn reacts_to(&self, signal: u32) -> bool {
-        let read = std::fs::read_to_string(format!("/proc/{}/status", self.number));
-        let text = read.unwrap_or_default();
-        let is_in = |set: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(set)?.strip_prefix(':'));
-            let set = line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok());
-            set.unwrap_or_default() >> (signal.max(1) - 1) & 1 == 1
+        let folder = format!("/proc/{}/task", self.number);
+        let threads = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let read = |thread: std::fs::DirEntry| {
+            std::fs::read_to_string(thread.path().join("status")).unwrap_or_default()
         };
-        let harmless = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
-        let is_caught = is_in("SigCgt");
-        let is_fatal = !is_caught && !is_in("SigIgn") && !harmless.contains(&(signal as i32));
-        signal != 0 && !is_in("SigBlk") && (is_caught || is_fatal)
+        signal != 0 && threads.map(read).any(|status| reacts(&status, signal))
     }
 
     pub(crate) fn kill(&self) {
         let _ = pidfd_send_signal(&self.handle, Signal::KILL);
     }
+}
+
+/// Whether a signal runs a handler of a thread or ends its process, by its status (proc(5)).
+fn reacts(status: &str, signal: u32) -> bool {
+    let is_in = |set: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(set)?.strip_prefix(':'));
+        let set = line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok());
+        set.unwrap_or_default() >> (signal.max(1) - 1) & 1 == 1
+    };
+    let harmless = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
+    let is_caught = is_in("SigCgt");
+    let is_fatal = !is_caught && !is_in("SigIgn") && !harmless.contains(&(signal as i32));
+    !is_in("SigBlk") && (is_caught || is_fatal)
 }
 
 /// Waits up to `limit` until a thread that is ending is gone; the first thread of a process stays.

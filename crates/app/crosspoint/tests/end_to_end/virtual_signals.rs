@@ -47,7 +47,9 @@ fn signals_between_processes_arrive_in_virtual_time() {
         begin = time.monotonic()\n\
         def child(work):\n    pid = os.fork()\n    if pid: return pid\n    work(); os._exit(3)\n\
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n\
-        print(signal.sigtimedwait([signal.SIGUSR1], 10), now())\n\
+        print(signal.sigtimedwait([signal.SIGUSR1], 5), now())\n\
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM]); signal.alarm(5)\n\
+        print(signal.sigtimedwait([signal.SIGALRM], 100).si_signo == signal.SIGALRM, now())\n\
         pid = child(lambda: (time.sleep(10), os.kill(os.getppid(), signal.SIGUSR1)))\n\
         print(signal.sigtimedwait([signal.SIGUSR1], 100).si_signo == signal.SIGUSR1, now())\n\
         print(os.waitpid(pid, 0)[1] >> 8)\n\
@@ -55,7 +57,21 @@ fn signals_between_processes_arrive_in_virtual_time() {
         pid = child(lambda: time.sleep(5)); time.sleep(10); print(*ended, now()); os.wait()\n\
         pid = child(lambda: time.sleep(1000)); time.sleep(1); os.kill(pid, signal.SIGTERM)\n\
         print(os.waitpid(pid, 0)[1], now())";
-    says(script, "None 10.0 True 20.0 3 25.0 30.0 15 31.0");
+    says(script, "None 5.0 True 10.0 True 20.0 3 25.0 30.0 15 31.0");
+}
+
+/// A signal that comes before the wait for it would be lost, and the wait never end: shells wait so.
+#[test]
+fn a_pending_signal_ends_the_wait_that_unblocks_it() {
+    let script = "import ctypes, os, signal, time\n\
+        c = ctypes.CDLL(None, use_errno=True); none = (ctypes.c_uint64 * 16)()\n\
+        signal.signal(signal.SIGUSR1, lambda *_: None); begin = time.monotonic()\n\
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n\
+        limit = (ctypes.c_long * 2)(10, 0)\n\
+        for wait in (lambda: c.sigsuspend(none), lambda: c.ppoll(None, 0, limit, none)):\n\
+        \x20   os.kill(os.getpid(), signal.SIGUSR1); print(wait(), ctypes.get_errno())\n\
+        print(round(time.monotonic() - begin))";
+    says(script, "-1 4 -1 4 0");
 }
 
 /// PostgreSQL's processes wake each other so; the kernel would show the coordinator's signals instead.

@@ -8,7 +8,7 @@ use device::Device;
 use sim::scheduler::{Key, TaskId, Wait, Waker};
 use units::Nanos;
 
-use super::{Coordinator, POLL_INTERVAL};
+use super::{Coordinator, POLL_INTERVAL, Thread};
 use crate::error::VtimeError;
 use crate::process::{Process, wait_for_thread};
 use crate::wire::{self, End, NEVER, PROCESSES};
@@ -111,7 +111,9 @@ impl<D: Device> Coordinator<'_, D> {
                 Some(waker) => {
                     self.scheduler.wake(waker, file_key(task), 1, Waker::Socket);
                 }
-                None => self.scheduler.complete(task, self.scheduler.now().max(self.latest)),
+                None => {
+                    self.scheduler.complete(task, self.scheduler.now().max(self.latest));
+                }
             }
         }
     }
@@ -176,6 +178,7 @@ impl<D: Device> Coordinator<'_, D> {
             let task = TaskId(number as u32);
             self.forget_keys(task);
             self.forget_files(task);
+            self.threads[number] = Thread::default();
             self.outside.retain(|outside| *outside != task);
             self.scheduler.remove(task);
         }
@@ -203,10 +206,11 @@ impl<D: Device> Coordinator<'_, D> {
             self.wake_by_files(None, Duration::ZERO);
         }
         let (shared, scheduler) = (self.shared, &mut self.scheduler);
+        let at = scheduler.now().max(self.latest);
         self.outside.retain(|task| {
             let back = shared.slots[task.0 as usize].returned.swap(0, AcqRel) == 1;
             if back {
-                scheduler.complete(*task, scheduler.now());
+                scheduler.complete(*task, at);
             }
             !back
         });

@@ -9,17 +9,17 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
 use device::Device;
-use sim::scheduler::{Key, TaskId, Waker};
+use sim::scheduler::TaskId;
 use units::Nanos;
 
 use super::{Coordinator, POLL_INTERVAL};
-use crate::process::Process;
+use crate::process::{Process, cpu_of};
 use crate::wire::{self, End, NEVER, Slot};
 
 /// Real time in which a signal that was sent must have arrived.
 const ARRIVAL_MAX: Duration = Duration::from_millis(20);
 /// Shortest real time between two attempts to preempt a thread.
-const STRETCH_MIN: Duration = Duration::from_micros(500);
+pub(super) const STRETCH_MIN: Duration = Duration::from_micros(500);
 /// Number that stands for all timers of a process but that of alarm(2) and setitimer(2), which is 0.
 const ALL_MADE: u64 = NEVER;
 
@@ -125,11 +125,6 @@ impl<D: Device> Coordinator<'_, D> {
         self.latest = self.latest.max(self.scheduler.time_of(task));
         self.await_arrival(process, signal, argument(2) as u32);
         self.wake_by_files(Some(task), Duration::ZERO);
-        let waiters = self.processes.iter().map(|one| wire::signal_key(one.number));
-        let waiters: Vec<u64> = waiters.collect();
-        for key in waiters {
-            self.scheduler.wake(task, Key(key), usize::MAX, Waker::Futex);
-        }
     }
 
     /// Waits until a signal has reached its handler or ended its process, if it does one of the two. `seen`
@@ -149,14 +144,18 @@ impl<D: Device> Coordinator<'_, D> {
         self.interrupt_waits();
     }
 
-    /// Ends the waits of threads whose signal handlers have to run.
+    /// Ends the waits of threads whose signal handlers have to run, or that wait for blocked signals.
     pub(super) fn interrupt_waits(&mut self) {
         let at = self.scheduler.now().max(self.latest);
         for number in 0..self.threads.len() {
-            let is_signaled = self.shared.slots[number].signaled.load(Acquire) == 1;
-            if self.threads[number].blocked && is_signaled {
-                self.threads[number].interrupted = true;
-                self.scheduler.complete(TaskId(number as u32), at);
+            let slot = &self.shared.slots[number];
+            let key = wire::signal_key(slot.process.load(Relaxed));
+            let thread = &mut self.threads[number];
+            let is_signaled = slot.signaled.load(Acquire) == 1;
+            if thread.blocked && (is_signaled || thread.keys.contains(&key)) {
+                // Unless its wait has ended already.
+                thread.interrupted |=
+                    self.scheduler.complete(TaskId(number as u32), at) && is_signaled;
             }
         }
     }
@@ -183,6 +182,8 @@ impl<D: Device> Coordinator<'_, D> {
         let process = self.processes.iter().find(|one| one.number == process);
         // A fixed CPU time does not depend on how long a stretch took.
         let needed = slot.until.load(Relaxed) != NEVER && self.host.cpu_time.is_none();
+        // One that sleeps in a system call is not interrupted.
+        let needed = needed && cpu_of(slot.process.load(Relaxed), thread).is_none();
         if let Some(process) = process.filter(|_| needed) {
             process.send(wire::PREEMPTION, thread, wire::PREEMPTION_CODE, 0);
         }

@@ -328,18 +328,20 @@ impl Scheduler {
         }
     }
 
-    /// The device has completed at `at` what `task` waits for.
-    pub fn complete(&mut self, task: TaskId, at: Nanos) {
-        self.complete_late(at, task, Nanos::ZERO);
+    /// The device has completed at `at` what `task` waits for; returns whether it was still waiting.
+    pub fn complete(&mut self, task: TaskId, at: Nanos) -> bool {
+        self.complete_late(at, task, Nanos::ZERO)
     }
 
     /// The same; waking an idle core takes `late` longer than it costs.
-    pub fn complete_late(&mut self, at: Nanos, task: TaskId, late: Nanos) {
-        if matches!(self.task(task).state, State::Blocked(_)) {
+    pub fn complete_late(&mut self, at: Nanos, task: TaskId, late: Nanos) -> bool {
+        let waits = matches!(self.task(task).state, State::Blocked(_));
+        if waits {
             self.task_mut(task).timed_out = false;
             self.now = self.now.max(at);
             self.place(task, at, WokenBy::Interrupt(late));
         }
+        waits
     }
 
     /// What happens next, given the time of the device's next event.
