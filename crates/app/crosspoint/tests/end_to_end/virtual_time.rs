@@ -466,8 +466,8 @@ fn a_library_that_others_can_replace_is_not_loaded() {
     assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
 }
 
-/// With fsync, which SQLite uses unless its build says otherwise, a commit waits twice as long for the journal
-/// (283/s): users have builds of distributions.
+/// With fsync, which SQLite uses unless its build says otherwise, a commit takes twice as long here (283/s):
+/// users have builds of distributions.
 #[test]
 fn sqlite_commits_by_fdatasync() {
     let scratch = Scratch::new();
