@@ -90,7 +90,7 @@ fn next(error: &VtimeError, program: &str) -> String {
     match error {
         VtimeError::Io { .. } => "check the command and the directory".to_owned(),
         VtimeError::NotJoined { .. } => {
-            format!("use a dynamically linked {program}")
+            "use dynamically linked programs, and keep their environment".to_owned()
         }
         VtimeError::Uncovered { call, .. } if call.contains("--directory") => {
             "keep these files on tmpfs: --directory /dev/shm/NAME".to_owned()

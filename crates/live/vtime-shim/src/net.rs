@@ -18,7 +18,7 @@ use crate::code;
 use crate::dispatch::{self, change_mask, install};
 use crate::real::{answer, calls, errno, set_errno, system_call};
 use crate::signals;
-use crate::turn::{skip, ticks};
+use crate::turn::{skip, ticks, undisturbed};
 
 /// Ticks that catching a system call takes, which are not charged.
 static OVERHEAD: AtomicU64 = AtomicU64::new(0);
@@ -85,7 +85,7 @@ extern "C" fn caught(_: c_int, about: *mut libc::siginfo_t, context: *mut c_void
         match unsafe { by_number(number, arguments) } {
             Some(-1) => -i64::from(errno()),
             Some(done) => done,
-            None => system_call(number, arguments),
+            None => undisturbed(|| system_call(number, arguments)),
         }
     };
     set_errno(before);

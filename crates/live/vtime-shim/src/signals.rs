@@ -27,11 +27,13 @@ extern "C" fn arrived(signal: c_int, about: *mut libc::siginfo_t, context: *mut 
     // SAFETY: the kernel passes it.
     let code = unsafe { (*about).si_code };
     if signal == PREEMPTED && code == PREEMPTION_CODE {
+        let is_running = turn::is_preempted();
         // SAFETY: as above.
         let at = unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[REG_RIP] };
         // The C library may hold its own locks, also below the handler of a caught system call; they are real
         // for other threads inside this library.
-        if !code::is_c_library(at as usize)
+        if is_running
+            && !code::is_c_library(at as usize)
             && !dispatch::is_own_code(at as usize)
             && let Some(turn) = Turn::enter()
         {
@@ -67,7 +69,8 @@ pub fn begin_child() {
     }
 }
 
-/// Looks every two seconds whether the simulation of this process still runs, as a program may make no calls.
+/// Looks every two seconds of CPU time whether the simulation of this process still runs, as a program may
+/// make no calls.
 pub fn watch() {
     // SAFETY: all zeros is a valid value of this struct.
     let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
@@ -75,7 +78,8 @@ pub fn watch() {
     let every = timespec { tv_sec: 2, tv_nsec: 0 };
     let every = libc::itimerspec { it_interval: every, it_value: every };
     let mut timer: c_int = 0;
-    let make = [libc::CLOCK_MONOTONIC.into(), (&raw mut event) as i64, (&raw mut timer) as i64];
+    let make =
+        [libc::CLOCK_PROCESS_CPUTIME_ID.into(), (&raw mut event) as i64, (&raw mut timer) as i64];
     if system_call(libc::SYS_timer_create, [make[0], make[1], make[2], 0, 0, 0]) == 0 {
         let place = (&raw const every) as i64;
         system_call(libc::SYS_timer_settime, [i64::from(timer), 0, place, 0, 0, 0]);

@@ -17,6 +17,8 @@ use crate::turn::Turn;
 const AGAIN: i64 = -(libc::EAGAIN as i64);
 const INTERRUPTED: i64 = -(libc::EINTR as i64);
 const UNSUPPORTED: i64 = -(libc::EOPNOTSUPP as i64);
+/// Major number of /dev/null, /dev/zero, /dev/random (Documentation/admin-guide/devices.txt).
+const MEMORY: u32 = 1;
 const READS: c_short = libc::POLLIN;
 const WRITES: c_short = libc::POLLOUT;
 
@@ -29,6 +31,8 @@ enum Kind {
     Pipe,
     /// Other programs do.
     Outside,
+    /// It is always ready, but a signal may end a transfer early: /dev/zero, /dev/urandom.
+    Memory,
 }
 
 fn kind_of(descriptor: c_int) -> Kind {
@@ -36,6 +40,7 @@ fn kind_of(descriptor: c_int) -> Kind {
     match file.st_mode & libc::S_IFMT {
         libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK => Kind::Plain,
         _ if streams::is_standard(&file) => Kind::Outside,
+        libc::S_IFCHR if libc::major(file.st_rdev) == MEMORY => Kind::Memory,
         libc::S_IFCHR => Kind::Outside,
         libc::S_IFSOCK => Kind::Socket,
         // An eventfd has no type.
@@ -76,6 +81,7 @@ pub fn exchange(number: i64, arguments: [i64; 6], writes: bool) -> ssize_t {
     let kind = kind_of(descriptor);
     let done = match kind {
         Kind::Plain => turn.charged(real),
+        Kind::Memory => turn.charged(|| whole_read(number, arguments)),
         Kind::Outside if is_ready(descriptor, events) => turn.charged(real),
         Kind::Outside => turn.outside(real),
         Kind::Socket | Kind::Pipe => match whole(&turn, (number, &kind), arguments) {
@@ -89,6 +95,21 @@ pub fn exchange(number: i64, arguments: [i64; 6], writes: bool) -> ssize_t {
         },
     };
     answer(done) as ssize_t
+}
+
+/// Reads again what a signal of this library has cut off.
+fn whole_read(number: i64, [file, data, size, rest @ ..]: [i64; 6]) -> i64 {
+    let mut sum = 0;
+    loop {
+        let [c, d, e] = rest;
+        let done = system_call(number, [file, data + sum, size - sum, c, d, e]);
+        if done > 0 {
+            sum += done;
+        }
+        if number != libc::SYS_read || done <= 0 || sum >= size {
+            return if sum > 0 { sum } else { done };
+        }
+    }
 }
 
 /// A write of all data by calls that do not block; `None` for other calls.

@@ -16,9 +16,29 @@ use vtime::wire::{Call, End, SLOTS};
 
 use crate::real::{errno, real, set_errno, system_call};
 use crate::shared_memory;
-use crate::turn::{Turn, Wait, begin, end, key_of, simulated, slot};
+use crate::turn::{Turn, Wait, begin, end, key_of, slot};
 
 type Main = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+
+/// Defines functions of the C library by what each does in the simulation; outside of it the real one is
+/// called.
+macro_rules! simulated {
+    ($(
+        $(#[$attribute:meta])*
+        $name:ident($($argument:ident: $type:ty),*) -> $answer:ty, |$turn:ident| $body:expr;
+    )*) => {$(
+        $(#[$attribute])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $answer {
+            type Real = unsafe extern "C" fn($($type),*) -> $answer;
+            match Turn::enter() {
+                // SAFETY: the caller's arguments.
+                None => unsafe { real!($name: Real)($($argument),*) },
+                Some($turn) => $body,
+            }
+        }
+    )*};
+}
 
 /// What a new thread needs.
 struct Start {

@@ -134,6 +134,7 @@ impl Turn {
             let slot = state.slot.get().filter(|_| state.inside.get() == 0)?;
             state.charge();
             state.inside.set(1);
+            slot.enter();
             dispatch::let_through(true);
             Some(slot)
         })?;
@@ -302,15 +303,15 @@ impl Turn {
         if !handlers::is_waiting() {
             return true;
         }
-        let leave = |inside: u32| {
-            dispatch::let_through(inside > 0);
-            STATE.with(|state| state.inside.set(inside));
-        };
-        leave(0);
+        dispatch::let_through(false);
+        STATE.with(|state| state.inside.set(0));
+        self.slot().leave();
         STATE.with(State::restart);
         let restarts = handlers::run_waiting();
         STATE.with(State::charge);
-        leave(1);
+        STATE.with(|state| state.inside.set(1));
+        self.slot().enter();
+        dispatch::let_through(true);
         restarts
     }
 
@@ -360,30 +361,10 @@ impl Turn {
     }
 }
 
-/// Defines functions of the C library by what each does in the simulation; outside of it the real one is
-/// called.
-macro_rules! simulated {
-    ($(
-        $(#[$attribute:meta])*
-        $name:ident($($argument:ident: $type:ty),*) -> $answer:ty, |$turn:ident| $body:expr;
-    )*) => {$(
-        $(#[$attribute])*
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($argument: $type),*) -> $answer {
-            type Real = unsafe extern "C" fn($($type),*) -> $answer;
-            match crate::turn::Turn::enter() {
-                // SAFETY: the caller's arguments.
-                None => unsafe { crate::real::real!($name: Real)($($argument),*) },
-                Some($turn) => $body,
-            }
-        }
-    )*};
-}
-pub(crate) use simulated;
-
 impl Drop for Turn {
     fn drop(&mut self) {
         dispatch::let_through(false);
+        self.slot().leave();
         STATE.with(|state| {
             state.inside.set(0);
             // The program's time begins.
@@ -413,6 +394,20 @@ pub fn end_if_abandoned() {
     if shared().is_some_and(|shared| shared.header.is_abandoned()) {
         system_call(libc::SYS_exit_group, [i64::from(libc::SIGKILL) + 128, 0, 0, 0, 0, 0]);
     }
+}
+
+/// Runs a system call that is not replaced, which no preemption interrupts.
+pub fn undisturbed<T>(call: impl FnOnce() -> T) -> T {
+    let slot = STATE.with(|state| state.slot.get().filter(|_| state.inside.get() == 0));
+    slot.inspect(|slot| slot.enter());
+    let done = call();
+    slot.inspect(|slot| slot.leave());
+    done
+}
+
+/// The signal of preemption has arrived; returns whether this thread is in the program.
+pub fn is_preempted() -> bool {
+    STATE.with(|state| state.slot.get()).is_some_and(Slot::preempted)
 }
 
 /// A signal has arrived whose handler has yet to run.
@@ -451,6 +446,7 @@ pub fn begin(slot: &'static Slot) {
     });
     slot.take_turn(0, shared);
     STATE.with(State::got_turn);
+    slot.guard.store(wire::guard::INSIDE, Relaxed);
     dispatch::begin();
     drop(Turn { slot, shared });
 }
@@ -484,6 +480,7 @@ pub fn keep(slot: &'static Slot) {
         state.slot.set(Some(slot));
         state.got_turn();
     });
+    slot.guard.store(0, Relaxed);
     dispatch::begin();
 }
 

@@ -20,7 +20,7 @@ use crate::error::VtimeError;
 use crate::file_access::{AccessStart, StepEnd};
 use crate::file_calls;
 use crate::host::{Ended, Host};
-use crate::process::{Process, cpu_of};
+use crate::process::{Process, cpu_of, exited};
 use crate::wire::{self, Call, End, NEVER, PROCESSES, SLOTS, Shared, Slot, Totals, TotalsOf};
 
 /// Interval of measuring the memory of programs, in virtual time.
@@ -283,7 +283,12 @@ impl<'h, D: Device> Coordinator<'h, D> {
         slot.give_turn(task.0, last);
         self.turns += 1;
         if !self.await_call(task)? {
-            self.end_process(slot.process.load(Relaxed));
+            let process = slot.process.load(Relaxed);
+            // It has executed a program without the library, all of which took no virtual time.
+            if let Some(program) = exited(process) {
+                return Err(VtimeError::NotJoined { program });
+            }
+            self.end_process(process);
             return Ok(());
         }
         let cpu = Nanos(slot.cpu.load(Relaxed));

@@ -15,7 +15,8 @@ pub enum VtimeError {
     },
     /// The program never called the shim.
     #[error(
-        "{program} did not load the virtual-time library: it is statically linked, or a set-user-ID program"
+        "{program} did not load the virtual-time library: it is statically linked, a set-user-ID program, or \
+         was started without LD_PRELOAD"
     )]
     NotJoined {
         /// Its name.

@@ -107,6 +107,16 @@ impl Process {
     }
 }
 
+/// The program of a process that has exited, not by a signal, and has not been reaped yet.
+pub(crate) fn exited(process: u32) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let (program, fields) = text.split_once('(')?.1.rsplit_once(')')?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    // The state and, last, the exit status as of wait(2) (proc(5)).
+    let status: u32 = fields.last()?.parse().ok()?;
+    (fields.first() == Some(&"Z") && status & 0x7f == 0).then(|| program.to_owned())
+}
+
 /// Whether a signal runs a handler of a thread or ends its process, by its status (proc(5)).
 fn reacts(status: &str, signal: u32) -> bool {
     let is_in = |set: &str| {

@@ -5,12 +5,14 @@
 //! lock; the two futex words order everything else.
 
 mod files;
+mod futex;
 mod shared_memory;
 mod totals;
 
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 pub use files::{access, file_number, is_shared_memory, resize};
+pub use futex::{wait, wake};
 pub use shared_memory::shared_base;
 pub use totals::{TOTALS_FUNCTION, Totals, TotalsOf};
 
@@ -223,6 +225,8 @@ pub struct Slot {
     pub ended: AtomicU32,
     /// 1 once the thread has returned from outside.
     pub returned: AtomicU32,
+    /// Whether the thread may be preempted: 0, or bits of [`guard`].
+    pub guard: AtomicU32,
     /// 1 while a signal's handler has yet to run, which ends waits that can be interrupted.
     pub signaled: AtomicU32,
     /// Arguments of the call.
@@ -239,6 +243,14 @@ pub struct Shared {
     pub header: Header,
     /// One per thread.
     pub slots: [Slot; SLOTS],
+}
+
+/// Bits of [`Slot::guard`].
+pub mod guard {
+    /// The thread is in the library or in a system call, which a signal would interrupt.
+    pub const INSIDE: u32 = 1;
+    /// The signal of preemption has been sent, and has not arrived.
+    pub const SENT: u32 = 2;
 }
 
 /// Signal that asks a thread to give up its turn if others are due: `SIGWINCH`, which does nothing in a
@@ -314,48 +326,38 @@ impl Shared {
     }
 }
 
-/// Sleeps while `word` is `value`, for at most `timeout`.
-pub fn wait(word: &AtomicU32, value: u32, timeout: Option<std::time::Duration>) {
-    let limit = timeout.map(|time| libc::timespec {
-        tv_sec: time.as_secs() as libc::time_t,
-        tv_nsec: libc::c_long::from(time.subsec_nanos() as i32),
-    });
-    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    futex(word, libc::FUTEX_WAIT, value, limit);
-}
-
-/// Wakes one sleeper.
-pub fn wake(word: &AtomicU32) {
-    futex(word, libc::FUTEX_WAKE, 1, std::ptr::null());
-}
-
-/// Does not use the C library's `syscall`, which the simulation replaces.
-#[cfg(target_arch = "x86_64")]
-fn futex(word: &AtomicU32, operation: i32, value: u32, limit: *const libc::timespec) {
-    // SAFETY: a futex on a live word; registers are declared as the kernel uses them.
-    unsafe {
-        std::arch::asm!(
-            "syscall",
-            inlateout("rax") libc::SYS_futex => _,
-            in("rdi") word.as_ptr(),
-            in("rsi") i64::from(operation),
-            in("rdx") u64::from(value),
-            in("r10") limit,
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack)
-        );
-    }
-}
-
-/// Other architectures have no shim yet.
-#[cfg(not(target_arch = "x86_64"))]
-fn futex(word: &AtomicU32, operation: i32, value: u32, limit: *const libc::timespec) {
-    // SAFETY: a futex on a live word.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, limit) };
-}
-
 impl Slot {
+    /// The thread enters the library or a system call: waits for a signal of preemption that has been sent,
+    /// which runs its handler here.
+    pub fn enter(&self) {
+        let mut now = self.guard.fetch_or(guard::INSIDE, Ordering::SeqCst);
+        // It arrives within microseconds, unless its thread was exchanged.
+        for _ in 0..ARRIVAL_SPINS {
+            if now & guard::SENT == 0 {
+                return;
+            }
+            std::hint::spin_loop();
+            now = self.guard.load(Ordering::SeqCst);
+        }
+    }
+
+    /// The thread is back in the program.
+    pub fn leave(&self) {
+        self.guard.fetch_and(!guard::INSIDE, Ordering::SeqCst);
+    }
+
+    /// Whether a signal of preemption may be sent now; it has to be.
+    #[must_use]
+    pub fn may_preempt(&self) -> bool {
+        let all = Ordering::SeqCst;
+        self.guard.compare_exchange(0, guard::SENT, all, all).is_ok()
+    }
+
+    /// The signal of preemption has arrived; returns whether the thread is in the program.
+    pub fn preempted(&self) -> bool {
+        self.guard.fetch_and(!guard::SENT, Ordering::SeqCst) & guard::INSIDE == 0
+    }
+
     /// Gives the turn to the thread. `last` made the last call and may wake this one: on their common CPU
     /// that is cheaper than from another. `number` is the index of this slot.
     pub fn give_turn(&self, number: u32, last: Option<&Self>) {
@@ -460,6 +462,8 @@ impl Slot {
     }
 }
 
+/// How often a thread looks for a signal that has been sent to it.
+const ARRIVAL_SPINS: u32 = 1 << 22;
 /// How often a sleeping thread checks that its simulation still runs.
 const OWNER_INTERVAL: std::time::Duration = std::time::Duration::from_secs(2);
 /// Sleeps on its turn, or is about to.

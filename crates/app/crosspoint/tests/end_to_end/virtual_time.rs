@@ -119,6 +119,7 @@ fn what_is_not_simulated_is_named() {
         ),
         ("import threading; a = threading.Lock(); a.acquire(); a.acquire()", "wait for each other"),
         ("import os; os.mkfifo('pipe'); os.open('pipe', 0)", "system call 257"),
+        ("import os; os.execve('/bin/true', ['true'], {})", "true did not load"),
         (
             "import os, threading, time; os.mkfifo('other')\n\
              def naps():\n    while True: time.sleep(0.001)\n\

@@ -184,7 +184,7 @@ impl<D: Device> Coordinator<'_, D> {
         let needed = slot.until.load(Relaxed) != NEVER && self.host.cpu_time.is_none();
         // One that sleeps in a system call is not interrupted.
         let needed = needed && cpu_of(slot.process.load(Relaxed), thread).is_none();
-        if let Some(process) = process.filter(|_| needed) {
+        if let Some(process) = process.filter(|_| needed && slot.may_preempt()) {
             process.send(wire::PREEMPTION, thread, wire::PREEMPTION_CODE, 0);
         }
     }
