@@ -22,6 +22,7 @@ const PREEMPTED: c_int = PREEMPTION as c_int;
 /// Flags of an action that the kernel needs to know.
 const KERNEL_FLAGS: c_int =
     libc::SA_ONSTACK | libc::SA_NODEFER | libc::SA_NOCLDSTOP | libc::SA_NOCLDWAIT;
+
 /// What the program does about a signal; without a handler the kernel knows.
 struct Action {
     handler: AtomicUsize,
@@ -37,10 +38,11 @@ static ACTIONS: [Action; SIGNALS] = [const {
 type About = [u64; 16];
 
 thread_local! {
-    /// Those of them that are blocked for that.
-    static HELD: Cell<u64> = const { Cell::new(0) };
-    /// Signals whose handlers have yet to run, one bit each, and what is known of them.
+    /// Signals whose handlers have yet to run, one bit each.
     static WAITING: Cell<u64> = const { Cell::new(0) };
+    /// Those of them that this library blocks until then.
+    static HELD: Cell<u64> = const { Cell::new(0) };
+    /// What is known of each of them.
     static ABOUT: [Cell<About>; SIGNALS] = const { [const { Cell::new([0; 16]) }; SIGNALS] };
 }
 

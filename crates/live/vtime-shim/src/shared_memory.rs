@@ -10,9 +10,11 @@ use crate::turn::key_of;
 
 /// Pages that were looked up.
 const PAGES: usize = 256;
-/// For each of them its number plus 1, and what added to an address in it is the key.
+/// The number of each of them plus 1.
 static PAGE: [AtomicU64; PAGES] = [const { AtomicU64::new(0) }; PAGES];
+/// Whether there are any.
 static USED: AtomicBool = AtomicBool::new(false);
+/// What added to an address in each of them is the key.
 static BASE: [AtomicU64; PAGES] = [const { AtomicU64::new(0) }; PAGES];
 
 /// The key of a place in memory, of which the file and offset are the same in all processes.

@@ -339,6 +339,8 @@ impl Slot {
             std::hint::spin_loop();
             now = self.guard.load(Ordering::SeqCst);
         }
+        // It could not be sent.
+        self.guard.fetch_and(!guard::SENT, Ordering::SeqCst);
     }
 
     /// The thread is back in the program.
