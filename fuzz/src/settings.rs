@@ -15,7 +15,7 @@ pub fn run(text: &str) {
     if let Ok(target) = engine_mysql::target_of(text) {
         assert!(target.database.is_some());
     }
-    let _ = engine_mysql::Listen::parse(text);
+    let _ = engine::Listen::parse(text);
     for pair in text.split(';') {
         if engine_mysql::parsing::setting(pair).is_ok() {
             let name = pair.split('=').next().unwrap_or_default().to_lowercase().replace('-', "_");

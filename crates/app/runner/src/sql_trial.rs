@@ -206,9 +206,6 @@ impl SqlExecutor<'_, '_> {
             return Ok(None);
         };
         notes.push(host.in_words());
-        if servers::server_of(one.job).is_some() {
-            notes.push("innodb_use_native_aio = OFF in virtual time".to_owned());
-        }
         Background::start(&host, (profile, place), &one.stack.name).map(Some)
     }
 

@@ -7,8 +7,10 @@
 mod contract;
 mod drive;
 mod error;
+mod home;
 pub mod kv;
 mod place;
+mod private;
 mod server;
 mod session;
 mod spent;
@@ -18,7 +20,9 @@ mod trial;
 pub use contract::{Engine, KeyValue, KeyValueEngine, Row, SqlEngine, Statements};
 pub use drive::drive;
 pub use error::{EngineError, ErrorKind};
-pub use place::{Address, Flavour, Place, Secret, Target};
+pub use home::{DATA, FILES, Home, TEMPORARY};
+pub use place::{Address, Place, Secret, Target};
+pub use private::{Habits, Listen, PrivateProcess, bare_environment, last_lines};
 pub use server::{Hosting, Preload, PrivateServer, Reached, Server, ServerVerbs, Start};
 pub use session::{Completion, Ended, Session, Submit, Wait};
 pub use trial::{

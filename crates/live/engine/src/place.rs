@@ -8,27 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::EngineError;
 
-/// The server product.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Flavour {
-    /// MariaDB.
-    MariaDb,
-    /// MySQL, or a server that reports itself as MySQL.
-    MySql,
-}
-
 /// Location of a database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
     /// A directory, or a block device owned by an embedded engine.
     Directory(PathBuf),
-    /// A server.
-    Server {
-        /// The database on it.
-        target: Target,
-        /// The server product.
-        flavour: Flavour,
-    },
+    /// A database on a server.
+    Server(Target),
 }
 
 /// Where a server is.
@@ -99,7 +85,7 @@ impl Place {
     pub fn path(&self) -> Result<&Path, EngineError> {
         match self {
             Self::Directory(path) => Ok(path),
-            Self::Server { target, .. } => Err(EngineError::refused(
+            Self::Server(target) => Err(EngineError::refused(
                 format!("{} is a server; the engine is embedded", target.address),
                 "please report this",
             )),

@@ -5,8 +5,6 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use engine::Server as _;
-
 use crate::support::servers::{PASSWORD, Theirs, has_server};
 use crate::support::{Scratch, expect, has_rocksdb, is_root, skip, stdout};
 

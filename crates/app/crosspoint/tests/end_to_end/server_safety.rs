@@ -8,7 +8,6 @@ use crate::support::servers::{
     LONG, PASSWORD, SHORT, SMALL, Theirs, has_server, nothing_left, servers_on, write_study,
 };
 use crate::support::{Scratch, expect, finish, needs, start_and_wait, stderr, stdout};
-use engine::Server;
 use engine_mysql::connect_briefly;
 use mysql::prelude::Queryable;
 use serde_json::Value;

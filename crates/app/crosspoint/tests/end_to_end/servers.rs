@@ -13,7 +13,6 @@ use crate::support::servers::{
     write_study,
 };
 use crate::support::{Scratch, expect, finish, is_root, skip, start_and_wait, stderr, stdout};
-use engine::Server;
 use engine_mysql::connect_briefly;
 use serde_json::Value;
 

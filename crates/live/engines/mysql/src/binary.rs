@@ -6,7 +6,16 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use engine::{EngineError, Flavour};
+use engine::{EngineError, bare_environment};
+
+/// The server product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    /// MariaDB.
+    MariaDb,
+    /// MySQL, or a server that reports itself as MySQL.
+    MySql,
+}
 
 /// Oldest supported version: MariaDB 10.4, MySQL 5.7.
 const fn oldest(flavour: Flavour) -> (u32, u32) {
@@ -93,8 +102,12 @@ fn parse_version(said: &str) -> Option<(Flavour, String)> {
     let after = said.split_once("Ver ")?.1;
     let version = after.split_whitespace().next()?;
     version.split('.').next()?.parse::<u32>().ok()?;
-    let flavour = if said.contains("MariaDB") { Flavour::MariaDb } else { Flavour::MySql };
-    Some((flavour, version.to_owned()))
+    Some((flavour_of(said), version.to_owned()))
+}
+
+/// The product that reports this version.
+pub(crate) fn flavour_of(version: &str) -> Flavour {
+    if version.contains("MariaDB") { Flavour::MariaDb } else { Flavour::MySql }
 }
 
 /// Checks that a server's version is new enough.
@@ -109,14 +122,6 @@ pub(crate) fn check_version(flavour: Flavour, version: &str) -> Result<(), Strin
         return Err(format!("{whose} {version} is too old; needed: {major}.{minor} or later"));
     }
     Ok(())
-}
-
-/// Clears a server's environment, except PATH and CROSSPOINT_STATE_DIR.
-pub(crate) fn bare_environment(command: &mut Command) {
-    command.env_clear();
-    for name in ["PATH", "CROSSPOINT_STATE_DIR"] {
-        command.envs(std::env::var_os(name).map(|value| (name, value)));
-    }
 }
 
 #[cfg(test)]

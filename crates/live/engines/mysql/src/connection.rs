@@ -4,15 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use engine::{Engine, EngineError, Flavour, Place, ServerVerbs, SqlEngine, Target};
+use engine::{Engine, EngineError, Home, Place, ServerVerbs, SqlEngine, Target};
 use mysql::Conn;
 use mysql::prelude::Queryable;
 use observe::Counter;
 use stats::ROUND_TRIP;
 use study::{Descriptor, SqlJob};
 
-use crate::binary::{Binary, check_version};
-use crate::home::Home;
+use crate::binary::{Binary, check_version, flavour_of};
 use crate::hosting::SERVER;
 use crate::options::{MYSQL, Own};
 use crate::owner;
@@ -20,15 +19,13 @@ use crate::reach::{connect_briefly, told};
 use crate::session::MysqlSession;
 use crate::status;
 
-/// The server's version, after checking that it is usable: new enough, the database is ours or released by
+/// Checks that a server is usable: new enough, the database is ours or released by
 /// the study, and the account may create, fill and drop tables.
-pub(crate) fn check(target: &Target, job: &SqlJob) -> Result<(Flavour, String), EngineError> {
+pub(crate) fn check(target: &Target, job: &SqlJob) -> Result<(), EngineError> {
     let mut conn = connect_briefly(target)?;
     let version: Option<String> = conn.query_first("SELECT VERSION()").map_err(told)?;
     let version = version.unwrap_or_default();
-    let maria = version.contains("MariaDB");
-    let flavour = if maria { Flavour::MariaDb } else { Flavour::MySql };
-    check_version(flavour, &version)
+    check_version(flavour_of(&version), &version)
         .map_err(|reason| EngineError::refused(reason, "use a newer server"))?;
     if let Some(database) = &target.database {
         owner::look(&mut conn, job)?;
@@ -51,7 +48,7 @@ pub(crate) fn check(target: &Target, job: &SqlJob) -> Result<(Flavour, String), 
             result.map_err(|error| not_allowed(&target.user, database, &statement, &error))?;
         }
     }
-    Ok((flavour, version))
+    Ok(())
 }
 
 fn not_allowed(user: &str, database: &str, statement: &str, error: &EngineError) -> EngineError {
@@ -69,7 +66,6 @@ fn not_allowed(user: &str, database: &str, statement: &str, error: &EngineError)
 #[derive(Debug)]
 pub struct Mysql {
     target: Target,
-    flavour: Flavour,
     job: SqlJob,
     /// The monitoring connection.
     status: std::sync::Mutex<Option<Conn>>,
@@ -78,8 +74,8 @@ pub struct Mysql {
 impl Mysql {
     /// For a server that was checked.
     #[must_use]
-    pub fn new(target: Target, flavour: Flavour, job: &SqlJob) -> Self {
-        Self { target, flavour, job: job.clone(), status: std::sync::Mutex::default() }
+    pub fn new(target: Target, job: &SqlJob) -> Self {
+        Self { target, job: job.clone(), status: std::sync::Mutex::default() }
     }
 
     /// Runs a query on the monitoring connection; `None` without one.
@@ -110,7 +106,7 @@ impl Engine for Mysql {
 
     fn open(place: &Place, job: &SqlJob) -> Result<Self, EngineError> {
         match place {
-            Place::Server { target, flavour } => Ok(Self::new(target.clone(), *flavour, job)),
+            Place::Server(target) => Ok(Self::new(target.clone(), job)),
             Place::Directory(dir) => Err(EngineError::refused(
                 format!("{} is not a server", dir.display()),
                 "please report this",
@@ -163,7 +159,7 @@ impl SqlEngine for Mysql {
     }
 
     fn connect(&self, statements: bool) -> Result<MysqlSession, EngineError> {
-        MysqlSession::open(&self.target, self.flavour, &self.job, statements)
+        MysqlSession::open(&self.target, &self.job, statements)
     }
 
     fn set(&self, setting: &str) -> Result<(), EngineError> {

@@ -2,16 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use engine::{EngineError, Hosting, Place, PrivateServer, Reached, ServerVerbs};
+use engine::{
+    DATA, EngineError, Home, Hosting, Listen, Place, PrivateServer, Reached, ServerVerbs,
+};
 use stack::{Journal, Undo};
 use study::{Memory, SqlJob};
 use units::Bytes;
 
 use crate::binary::Binary;
 use crate::connection::check as check_server;
-use crate::home::Home;
 use crate::initialise::initialise;
-use crate::options::{Listen, Own, arguments};
+use crate::options::{Own, arguments};
 use crate::owner::{before_change, hold, restore};
 use crate::reach::target_of;
 use crate::server::Server;
@@ -48,7 +49,7 @@ fn check(job: &SqlJob) -> Result<(), EngineError> {
         let target = target_of(dsn).map_err(correct)?;
         // The check creates and drops an ordinary table, which concurrent runs would see.
         let _held = hold(&target)?;
-        return check_server(&target, job).map(|_| ());
+        return check_server(&target, job);
     }
     Listen::parse(&job.listen).map_err(correct)?.check_free()?;
     Binary::find(Own::server(job))?;
@@ -57,7 +58,7 @@ fn check(job: &SqlJob) -> Result<(), EngineError> {
 
 fn make(job: &SqlJob, place: &Path, hosting: Hosting<'_>) -> Result<(), EngineError> {
     let binary = Binary::find(Own::server(job))?;
-    let home = Home::make(&binary, place)?;
+    let home = Home::make(&binary.path, place)?;
     initialise(&binary, &home, (hosting.journal.mark(), hosting.stop), Own::of(job).page_size)
 }
 
@@ -68,19 +69,18 @@ fn start(
 ) -> Result<(Place, Box<dyn engine::Server>), EngineError> {
     let binary = Binary::find(Own::server(job))?;
     let listen = Listen::parse(&job.listen).map_err(correct)?;
-    let home = Home::open(&binary, private.place)?;
+    let home = Home::open(&binary.path, private.place)?;
     let all = arguments(&binary, job, &home, private.pool);
     let server = Server::start(&binary, hosting, (&home, private), (&listen, &all))?;
     server.make_database(DATABASE)?;
-    let place = Place::Server { target: server.target(Some(DATABASE)), flavour: binary.flavour };
-    Ok((place, Box::new(server)))
+    Ok((Place::Server(server.target(Some(DATABASE))), Box::new(server.process)))
 }
 
 fn reach(job: &SqlJob, dsn: &str, journal: &Journal) -> Result<Reached, EngineError> {
     let refuse = |reason| EngineError::refused(reason, "correct the dsn");
     let target = target_of(dsn).map_err(refuse)?;
     let held = Box::new(hold(&target)?);
-    let (flavour, _) = check_server(&target, job)?;
+    check_server(&target, job)?;
     if journal.owed_to(dsn).map_err(|error| refuse(error.to_string()))? {
         return Err(EngineError::refused(
             "a killed run left variables of this server changed",
@@ -92,7 +92,7 @@ fn reach(job: &SqlJob, dsn: &str, journal: &Journal) -> Result<Reached, EngineEr
         let undo = Undo::RestoreSetting { dsn: dsn.to_owned(), name, value };
         journal.note(undo).map_err(|error| refuse(error.to_string()))?;
     }
-    Ok(Reached { place: Place::Server { target, flavour }, before, held })
+    Ok(Reached { place: Place::Server(target), before, held })
 }
 
 fn pool(job: &SqlJob, tables: Option<u64>) -> Bytes {
@@ -109,6 +109,6 @@ fn pool(job: &SqlJob, tables: Option<u64>) -> Bytes {
 }
 
 fn data(place: &Path) -> Vec<PathBuf> {
-    let data = place.join("data");
+    let data = place.join(DATA);
     vec![data.clone(), data.join(DATABASE)]
 }

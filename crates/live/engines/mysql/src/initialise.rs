@@ -10,12 +10,11 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use engine::{EngineError, Flavour};
+use engine::{EngineError, Home, bare_environment};
 use stack::{Mark, output_within};
 use units::Bytes;
 
-use crate::binary::{Binary, bare_environment};
-use crate::home::Home;
+use crate::binary::{Binary, Flavour};
 use crate::options::base;
 
 /// Statements that make the system tables of MariaDB, in their order; the second name is that of later
@@ -131,7 +130,7 @@ fn first_error(text: &str) -> String {
     match (errors.next(), errors.next()) {
         (Some(first), Some(second)) => format!("{} | {}", first.trim(), second.trim()),
         (Some(first), None) => first.trim().to_owned(),
-        (None, _) => crate::server::last_lines(text),
+        (None, _) => crate::server::last_words(text),
     }
 }
 

@@ -6,7 +6,6 @@
 
 mod binary;
 mod connection;
-mod home;
 mod hosting;
 mod initialise;
 mod options;
@@ -18,11 +17,10 @@ mod settings;
 mod status;
 mod wire;
 
-pub use binary::Binary;
+pub use binary::{Binary, Flavour};
 pub use connection::Mysql;
-pub use home::Home;
 pub use initialise::initialise;
-pub use options::{Listen, arguments, table_options};
+pub use options::arguments;
 pub use owner::{Held, hold};
 pub use reach::{connect_briefly, target_of};
 pub use server::Server;

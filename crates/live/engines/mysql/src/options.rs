@@ -2,16 +2,12 @@
 //!
 //! Invariant: everything that affects I/O is set, so that two servers differ by the study alone.
 
-use std::net::TcpListener;
-use std::path::PathBuf;
-
-use engine::{Address, EngineError, Flavour};
+use engine::{DATA, Home, TEMPORARY};
 use serde::Deserialize;
 use study::{Descriptor, Durability, Memory, Operations, OptionKind, Options, SqlJob, VirtualTime};
 use units::Bytes;
 
-use crate::binary::Binary;
-use crate::home::{DATA, Home};
+use crate::binary::{Binary, Flavour};
 use crate::settings::{check_setting, check_value};
 
 pub(crate) static MYSQL: Descriptor = Descriptor {
@@ -109,55 +105,6 @@ fn check_change(pair: &str) -> Result<(), String> {
     check_setting(pair)
 }
 
-/// Where a private server listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Listen {
-    /// A socket in its data directory.
-    Own,
-    /// A port on loopback.
-    Port(u16),
-}
-
-/// Name of the socket in the data directory.
-pub(crate) const SOCKET: &str = "crosspoint.sock";
-
-impl Listen {
-    /// Parses the study's value.
-    ///
-    /// # Errors
-    /// What is allowed.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        Ok(study::listen_port(text)?.map_or(Self::Own, Self::Port))
-    }
-
-    /// Checks that no server listens there.
-    ///
-    /// # Errors
-    /// Describes what does.
-    pub fn check_free(&self) -> Result<(), EngineError> {
-        let refused = |reason: String| {
-            let next = "choose another place to listen, or listen = \"auto\"";
-            Err(EngineError::refused(reason, next))
-        };
-        match self {
-            Self::Port(port) => match TcpListener::bind(("127.0.0.1", *port)) {
-                Ok(_) => Ok(()),
-                Err(error) => refused(format!("127.0.0.1:{port} is not available: {error}")),
-            },
-            Self::Own => Ok(()),
-        }
-    }
-
-    /// The address of the server in `process`. Its own socket is reached through its working directory,
-    /// because the stack's path can exceed a socket's limit.
-    pub(crate) fn address(&self, process: u32) -> Address {
-        match self {
-            Self::Own => Address::Socket(PathBuf::from(format!("/proc/{process}/cwd/{SOCKET}"))),
-            Self::Port(port) => Address::Tcp { host: "127.0.0.1".into(), port: *port },
-        }
-    }
-}
-
 /// The command line of a private server in `home`, with a buffer pool of `pool`. The study's settings come
 /// after our defaults and before the fixed arguments, which override them.
 #[must_use]
@@ -220,7 +167,7 @@ fn place(home: &Home, page_size: Bytes) -> [String; 2] {
 pub(crate) fn base(home: &Home, page_size: Bytes) -> Vec<String> {
     let mut all = vec!["--no-defaults".to_owned()];
     all.extend(place(home, page_size));
-    all.push(format!("--tmpdir={}", home.seen(crate::home::TEMPORARY)));
+    all.push(format!("--tmpdir={}", home.seen(TEMPORARY)));
     all
 }
 
@@ -229,8 +176,7 @@ fn page_algorithm(compression: &str) -> Option<&str> {
 }
 
 /// Options after the columns of a table.
-#[must_use]
-pub fn table_options(flavour: Flavour, job: &SqlJob) -> String {
+pub(crate) fn table_options(flavour: Flavour, job: &SqlJob) -> String {
     let own = Own::of(job);
     let half = own.page_size.get() / 2048;
     match (own.compression.as_str(), page_algorithm(&own.compression), flavour) {
@@ -259,13 +205,5 @@ mod tests {
             .with("compression", text("table"))
             .with("page_size", text("64KiB"));
         assert!(check_together(&both).is_err());
-    }
-
-    #[test]
-    fn places_to_listen_are_told_apart() {
-        assert_eq!(Listen::parse("auto"), Ok(Listen::Own));
-        assert!(Listen::parse("/run/x.sock").is_err());
-        assert_eq!(Listen::parse("127.0.0.1:3399"), Ok(Listen::Port(3399)));
-        assert!(Listen::parse("0.0.0.0:3306").unwrap_err().contains("allowed"));
     }
 }

@@ -5,7 +5,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use engine::sql::{prepared_text, texts_of, write_text};
-use engine::{EngineError, Flavour, Row, Statements, Target};
+use engine::{EngineError, Row, Statements, Target};
 use mysql::prelude::Queryable;
 use mysql::{Conn, Statement, Value};
 use mysql_common::constants::Command;
@@ -15,6 +15,7 @@ use study::{SqlDialect, SqlJob};
 use units::Seed;
 use workload::{OpClass, SqlOp};
 
+use crate::binary::flavour_of;
 use crate::options::table_options;
 use crate::reach::{connect_with, told};
 use crate::wire::{Wire, framed};
@@ -35,11 +36,10 @@ type OfTable = [Option<Prepared>; OpClass::STATEMENTS.len()];
 pub struct MysqlSession {
     conn: Conn,
     wire: Wire,
-    dialect: SqlDialect,
     /// By table, then by class; empty when statements are sent as text.
     prepared: Vec<OfTable>,
     text: Vec<u8>,
-    table_options: String,
+    job: SqlJob,
 }
 
 /// Index of a class among the statements.
@@ -106,7 +106,6 @@ fn write_over(request: &mut [u8], op: &SqlOp) {
 impl MysqlSession {
     pub(crate) fn open(
         target: &Target,
-        flavour: Flavour,
         job: &SqlJob,
         statements: bool,
     ) -> Result<Self, EngineError> {
@@ -121,15 +120,15 @@ impl MysqlSession {
             for &class in &classes {
                 let statement = conn.prep(prepared_text(class, table)).map_err(told)?;
                 let (first, last) = (false, false);
-                let op = SqlOp { class, table, row: 0, other: 0, text: Seed(0), first, last };
+                let op =
+                    SqlOp { class, table, row: 0, other: 0, amount: 0, text: Seed(0), first, last };
                 let request = encoded(statement.id(), &op);
                 of_table[place(class)] = Some(Prepared { _statement: statement, request });
             }
             prepared.push(of_table);
         }
-        let (dialect, table_options) = (job.dialect, table_options(flavour, job));
         let (wire, text) = (Wire::new(), Vec::with_capacity(512));
-        Ok(Self { conn, wire, dialect, prepared, text, table_options })
+        Ok(Self { conn, wire, job: job.clone(), prepared, text })
     }
 }
 
@@ -146,7 +145,7 @@ impl Statements for MysqlSession {
 
     fn send(&mut self, op: &SqlOp) -> Result<(), EngineError> {
         let Some(of_table) = self.prepared.get_mut(op.table as usize - 1) else {
-            write_text(op, self.dialect, &mut self.text);
+            write_text(op, self.job.dialect, &mut self.text);
             // The command's byte and the header go before the text.
             let length = self.text.len() + 1;
             let head = [length as u8, (length >> 8) as u8, (length >> 16) as u8, 0, COM_QUERY];
@@ -169,15 +168,16 @@ impl Statements for MysqlSession {
 
     fn create_table(&mut self, table: u32) -> Result<u64, EngineError> {
         // The old scripts' numbers are unsigned.
-        let number = match self.dialect {
+        let number = match self.job.dialect {
             SqlDialect::Sysbench05 => "INTEGER UNSIGNED",
             SqlDialect::Sysbench10 => "INTEGER",
         };
+        let version: Option<String> = self.conn.query_first("SELECT VERSION()").map_err(told)?;
+        let options = table_options(flavour_of(&version.unwrap_or_default()), &self.job);
         let create = format!(
             "CREATE TABLE IF NOT EXISTS sbtest{table} (id {number} NOT NULL AUTO_INCREMENT, \
              k {number} DEFAULT '0' NOT NULL, c CHAR(120) DEFAULT '' NOT NULL, \
-             pad CHAR(60) DEFAULT '' NOT NULL, PRIMARY KEY (id)) ENGINE=InnoDB{}",
-            self.table_options
+             pad CHAR(60) DEFAULT '' NOT NULL, PRIMARY KEY (id)) ENGINE=InnoDB{options}"
         );
         self.conn.query_drop(create).map_err(told)?;
         let rows = format!("SELECT COUNT(*), COALESCE(MAX(id), 0) FROM sbtest{table}");
@@ -223,7 +223,7 @@ mod tests {
             let (first, last) = (false, false);
             let op = |row: u64, seed: u64| {
                 let text = Seed(seed);
-                SqlOp { class, table: 2, row, other: row + 99, text, first, last }
+                SqlOp { class, table: 2, row, other: row + 99, amount: 0, text, first, last }
             };
             let mut request = encoded(7, &op(1, 1));
             write_over(&mut request, &op(4711, 2));

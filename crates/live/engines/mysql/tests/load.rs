@@ -17,8 +17,8 @@ fn mariadb_keeps_the_contract_of_sql() {
     }
     let job = contract::sql::job::<Mysql>();
     let private = Private::start(&job, &[]);
-    let (target, flavour) = (private.server.target(Some("sbtest")), private.binary.flavour);
-    contract::sql::check::<Mysql>(&Place::Server { target, flavour }, |job| job);
+    let target = private.server.target(Some("sbtest"));
+    contract::sql::check::<Mysql>(&Place::Server(target), |job| job);
 }
 
 /// The server's checksums of both tables.

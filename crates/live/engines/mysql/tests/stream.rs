@@ -90,7 +90,7 @@ struct Logs {
 
 /// The server's own log of statements: in its data directory, the only one that it may write to.
 fn general_log(private: &Private) -> std::path::PathBuf {
-    format!("/proc/{}/cwd/general.log", private.server.process()).into()
+    format!("/proc/{}/cwd/general.log", private.server.process.process()).into()
 }
 
 impl Logs {

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use engine::{Hosting, Preload, PrivateServer};
-use engine_mysql::{Binary, Home, Listen, Server, arguments, connect_briefly, initialise};
+use engine::{Home, Hosting, Listen, Preload, PrivateServer};
+use engine_mysql::{Binary, Server, arguments, connect_briefly, initialise};
 use mysql::prelude::Queryable;
 use serde_json::Value;
 use stack::{Journal, WorkArea};
@@ -106,7 +106,7 @@ impl Theirs {
         let plan = study::plan(&job.expect("a study"));
         let study::Job::Sql(job) = plan.trials[0].job.clone() else { panic!("a SQL job") };
         let never = AtomicBool::new(false);
-        let home = Home::make(&binary, &place).expect("folders");
+        let home = Home::make(&binary.path, &place).expect("folders");
         initialise(&binary, &home, (journal.mark(), &never), units::Bytes(16 << 10))
             .expect("a data directory");
         let all = arguments(&binary, &job, &home, units::Bytes::mib(32));

@@ -4,11 +4,9 @@
 
 use std::sync::atomic::AtomicBool;
 
-use crosspoint_engine_mysql::{
-    Binary, Home, Listen, Mysql, Server, arguments, connect_briefly, initialise,
-};
+use crosspoint_engine_mysql::{Binary, Mysql, Server, arguments, connect_briefly, initialise};
 use engine::sql::{SqlSpec, measure};
-use engine::{Hosting, Preload, PrivateServer, TrialSpec};
+use engine::{Home, Hosting, Listen, Preload, PrivateServer, TrialSpec};
 use mysql::prelude::Queryable;
 use observe::Control;
 use stack::{Journal, WorkArea};
@@ -64,7 +62,7 @@ impl Private {
         let binary = Binary::find("auto").expect("a server");
         let place = area.fresh("database").expect("a directory");
         let never = AtomicBool::new(false);
-        let home = Home::make(&binary, &place).expect("folders");
+        let home = Home::make(&binary.path, &place).expect("folders");
         initialise(
             &binary,
             &home,
@@ -90,7 +88,7 @@ impl Private {
 
     /// The engine for `job`.
     pub fn engine(&self, job: &SqlJob) -> Mysql {
-        Mysql::new(self.server.target(Some("sbtest")), self.binary.flavour, job)
+        Mysql::new(self.server.target(Some("sbtest")), job)
     }
 
     /// Runs `job` until its transactions are done.

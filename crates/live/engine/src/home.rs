@@ -12,13 +12,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use engine::EngineError;
 use rustix::fs::{Gid, Uid};
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount};
 use rustix::process::{Signal, chdir, set_parent_process_death_signal};
 use rustix::thread::{UnshareFlags, set_thread_gid, set_thread_groups, set_thread_uid};
 
-use crate::binary::Binary;
+use crate::EngineError;
 
 /// User IDs that systemd assigns dynamically (systemd.io, "Users, Groups, UIDs and GIDs"); normally none has
 /// an account, and those in /etc/passwd are skipped.
@@ -27,9 +26,12 @@ const DYNAMIC: std::ops::RangeInclusive<u32> = 61_184..=65_519;
 const PLACES: [&CStr; 4] = [c"/mnt", c"/media", c"/srv", c"/opt"];
 /// Folders of a server's directory: data, temporary files, and files for SQL statements.
 const FOLDERS: [&str; 3] = [DATA, TEMPORARY, FILES];
-pub(crate) const DATA: &str = "data";
-pub(crate) const TEMPORARY: &str = "tmp";
-pub(crate) const FILES: &str = "files";
+/// Folder of its data, and its working directory.
+pub const DATA: &str = "data";
+/// Folder of its temporary files.
+pub const TEMPORARY: &str = "tmp";
+/// Folder of files for its SQL statements.
+pub const FILES: &str = "files";
 
 /// Confinement of a server that is started by root.
 #[derive(Debug, Clone, Copy)]
@@ -51,11 +53,11 @@ fn refused(what: &Path, error: impl std::fmt::Display) -> EngineError {
 }
 
 impl Home {
-    /// Creates the folders of a server in the directory `place`.
+    /// Creates the folders of a server, an executable at `program`, in the directory `place`.
     ///
     /// # Errors
     /// If they cannot be created, or given to its user.
-    pub fn make(binary: &Binary, place: &Path) -> Result<Self, EngineError> {
+    pub fn make(program: &Path, place: &Path) -> Result<Self, EngineError> {
         let user = if rustix::process::geteuid().is_root() { Some(free_user()?) } else { None };
         fs::set_permissions(place, fs::Permissions::from_mode(0o700))
             .map_err(|error| refused(place, error))?;
@@ -69,14 +71,14 @@ impl Home {
                 chown(path, Some(user), Some(user)).map_err(|error| refused(path, error))?;
             }
         }
-        Self::open(binary, place)
+        Self::open(program, place)
     }
 
     /// The directory of a server that was created before.
     ///
     /// # Errors
     /// If it does not exist.
-    pub fn open(binary: &Binary, place: &Path) -> Result<Self, EngineError> {
+    pub fn open(program: &Path, place: &Path) -> Result<Self, EngineError> {
         let data = fs::metadata(place).map_err(|error| refused(place, error))?;
         let own = rustix::process::geteuid();
         let place = place.to_owned();
@@ -85,10 +87,10 @@ impl Home {
         }
         let above = |seen: &&&CStr| {
             let seen = Path::new(seen.to_str().unwrap_or_default());
-            seen.is_dir() && !binary.path.starts_with(seen)
+            seen.is_dir() && !program.starts_with(seen)
         };
         let seen = PLACES.iter().find(above).ok_or_else(|| {
-            refused(&binary.path, "none of /mnt, /media, /srv and /opt can hide the server's data")
+            refused(program, "none of /mnt, /media, /srv and /opt can hide the server's data")
         })?;
         Ok(Self { place, jail: Some(Jail { user: data.uid(), place: seen }) })
     }
@@ -119,12 +121,12 @@ impl Home {
     }
 
     /// Path of one of its directories, as seen by this process.
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.place.join(name)
     }
 
     /// Its directory, as seen by the server.
-    pub(crate) fn seen_place(&self) -> PathBuf {
+    pub fn seen_place(&self) -> PathBuf {
         match &self.jail {
             Some(jail) => PathBuf::from(&*jail.place.to_string_lossy()),
             None => self.place.clone(),
@@ -132,7 +134,7 @@ impl Home {
     }
 
     /// Path of one of its files, as seen by the server.
-    pub(crate) fn seen(&self, name: &str) -> String {
+    pub fn seen(&self, name: &str) -> String {
         match &self.jail {
             Some(jail) => format!("{}/{name}", jail.place.to_string_lossy()),
             None => self.path(name).display().to_string(),
@@ -140,7 +142,7 @@ impl Home {
     }
 
     /// Writes a file that only the server can read.
-    pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), EngineError> {
+    pub fn write(&self, name: &str, text: &str) -> Result<(), EngineError> {
         use std::io::Write;
         use std::os::unix::fs::OpenOptionsExt;
         let path = self.path(name);
@@ -157,7 +159,23 @@ impl Home {
 
     /// Confines a command to this server: its directory, its user, killed with the calling thread, in the
     /// cgroups of `doors`.
-    pub(crate) fn confine(&self, command: &mut Command, doors: Vec<File>) {
+    pub fn confine(&self, command: &mut Command, doors: Vec<File>) {
+        self.confine_as(command, doors, None);
+    }
+
+    /// Confines a command that looks up its user's account: it sees an /etc/passwd with that account alone.
+    ///
+    /// # Errors
+    /// If that file cannot be written.
+    pub fn confine_with_account(&self, command: &mut Command) -> Result<(), EngineError> {
+        if let Some(Jail { user, .. }) = self.jail {
+            self.write("passwd", &format!("crosspoint:x:{user}:{user}::/:/bin/false\n"))?;
+        }
+        self.confine_as(command, Vec::new(), Some(c"passwd"));
+        Ok(())
+    }
+
+    fn confine_as(&self, command: &mut Command, doors: Vec<File>, accounts: Option<&'static CStr>) {
         let jail = self.jail;
         let others = other_areas();
         // Before the change of user: nobody else may enter the parents.
@@ -172,7 +190,7 @@ impl Home {
                 // Its children get no privileges that it lacks.
                 rustix::thread::set_no_new_privs(true)?;
                 if let Some(jail) = &jail {
-                    jail.enter(&others)?;
+                    jail.enter(&others, accounts)?;
                 }
                 chdir(c"data")?;
                 // After the change of user, which clears it.
@@ -183,16 +201,19 @@ impl Home {
 }
 
 impl Jail {
-    /// Mounts the working directory at `place` for this process alone, unmounts `others`, and changes the
-    /// user.
-    fn enter(&self, others: &[CString]) -> std::io::Result<()> {
+    /// Mounts the working directory at `place` for this process alone, its file `accounts` over the list of
+    /// accounts, unmounts `others`, and changes the user. Shared memory that it leaves ends with it, too.
+    fn enter(&self, others: &[CString], accounts: Option<&CStr>) -> std::io::Result<()> {
         // SAFETY: the new process has one thread.
-        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS)? };
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::NEWIPC)? };
         // Unmounts outside must propagate here.
         let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         mount_change(c"/", slave)?;
         mount_bind(c".", self.place)?;
         chdir(self.place)?;
+        if let Some(accounts) = accounts {
+            mount_bind(accounts, c"/etc/passwd")?;
+        }
         for other in others {
             // It may have been unmounted meanwhile.
             let _ = unmount(other.as_c_str(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
