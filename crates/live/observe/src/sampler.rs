@@ -77,30 +77,53 @@ fn values(counters: &[Counter]) -> BTreeMap<&'static str, f64> {
     counters.iter().map(|counter| (counter.name, counter.value)).collect()
 }
 
-/// CPU time, reads and writes of another process, as counters.
+/// CPU time, reads and writes of another process and of the processes that it started, as counters.
 #[must_use]
 pub fn watch_process(process: u32) -> Vec<Counter> {
+    let family = family(process);
+    let sum = |read: &dyn Fn(u32) -> Option<f64>| {
+        let values: Vec<f64> = family.iter().filter_map(|one| read(*one)).collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>())
+    };
     let mut out = Vec::new();
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The second field is the command in parentheses and may contain spaces; count from its end.
-    let fields: Vec<&str> =
-        stat.rsplit_once(')').map_or_else(Vec::new, |(_, rest)| rest.split_whitespace().collect());
-    let ticks = |place: usize| fields.get(place).and_then(|text| text.parse::<f64>().ok());
-    if let Some((user, system)) = ticks(11).zip(ticks(12)) {
-        let a_second = rustix::param::clock_ticks_per_second() as f64;
-        let value = (user + system) / a_second;
-        out.push(Counter { name: "server CPU, s/s", value, sum: true });
-    }
-    let io = std::fs::read_to_string(format!("/proc/{process}/io")).unwrap_or_default();
-    for (field, name) in
-        [("read_bytes", "server reads, B/s"), ("write_bytes", "server writes, B/s")]
-    {
-        let line = io.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(": "));
-        if let Some(value) = line.and_then(|text| text.trim().parse().ok()) {
-            out.push(Counter { name, value, sum: true });
+    let mut add = |name, value: Option<f64>| {
+        out.extend(value.map(|value| Counter { name, value, sum: true }));
+    };
+    add("server CPU, s/s", sum(&cpu_of));
+    add("server reads, B/s", sum(&|one| bytes_of(one, "read_bytes: ")));
+    add("server writes, B/s", sum(&|one| bytes_of(one, "write_bytes: ")));
+    out
+}
+
+/// A process and its living descendants.
+fn family(process: u32) -> Vec<u32> {
+    let mut family = vec![process];
+    let mut next = 0;
+    while let Some(one) = family.get(next).copied() {
+        next += 1;
+        let threads = std::fs::read_dir(format!("/proc/{one}/task")).into_iter().flatten();
+        for thread in threads.flatten() {
+            let children = std::fs::read_to_string(thread.path().join("children"));
+            let children = children.unwrap_or_default();
+            family.extend(children.split_whitespace().filter_map(|id| id.parse::<u32>().ok()));
         }
     }
-    out
+    family
+}
+
+/// CPU seconds of a process and of its children that have ended.
+fn cpu_of(process: u32) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The second field is the command in parentheses and may contain spaces; count from its end.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = fields.get(11..15)?.iter().filter_map(|text| text.parse::<f64>().ok());
+    Some(ticks.sum::<f64>() / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// A line of /proc/PID/io.
+fn bytes_of(process: u32, field: &str) -> Option<f64> {
+    let io = std::fs::read_to_string(format!("/proc/{process}/io")).ok()?;
+    io.lines().find_map(|line| line.strip_prefix(field))?.trim().parse().ok()
 }
 
 #[cfg(test)]
