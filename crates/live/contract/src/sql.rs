@@ -98,7 +98,7 @@ fn check_errors<E: SqlEngine>(place: &Place, job: &SqlJob) -> Result<(), EngineE
     connection.roll_back()?;
     let (first, last) = (true, true);
     let class = OpClass::PointSelect;
-    let op = SqlOp { class, table: 1, row: 1, other: 1, text: Seed(1), first, last };
+    let op = SqlOp { class, table: 1, row: 1, other: 1, amount: 0, text: Seed(1), first, last };
     connection.send(&op)?;
     while !connection.receive(true)? {}
     assert_eq!(connection.create_table(1)?, ROWS, "the failed statement left nothing");

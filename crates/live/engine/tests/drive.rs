@@ -185,7 +185,8 @@ impl Workload for Statements {
 
     fn next(&mut self, now: Nanos) -> Step<SqlOp> {
         let (class, text) = (OpClass::PointSelect, units::Seed(0));
-        let op = SqlOp { class, table: 1, row: 1, other: 1, text, first: true, last: true };
+        let op =
+            SqlOp { class, table: 1, row: 1, other: 1, amount: 0, text, first: true, last: true };
         match self.left {
             0 => Step::Finished,
             _ => Step::Issue(Issue { id: OpId(0), op, intended: now }),

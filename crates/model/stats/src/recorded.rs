@@ -177,7 +177,8 @@ mod tests {
         ];
         for (class, issued, completed) in script {
             let (first, last) = (class == OpClass::Begin, class == OpClass::Commit);
-            let op = SqlOp { class, table: 1, row: 1, other: 1, text: Seed(0), first, last };
+            let op =
+                SqlOp { class, table: 1, row: 1, other: 1, amount: 0, text: Seed(0), first, last };
             let issue = Issue { id: OpId(0), op, intended: Nanos(issued) };
             let times = (Nanos(issued), Nanos(completed));
             open.record(&mut recorder, &issue, times, Outcome::Done);
@@ -201,7 +202,8 @@ mod tests {
         let mut recorder = Recorder::with_service(timeline, &SqlMix::READ_WRITE.classes());
         let mut parts = SqlParts::default();
         let mut record = |class, (first, last), intended, times: (u64, u64), outcome| {
-            let op = SqlOp { class, table: 1, row: 1, other: 1, text: Seed(0), first, last };
+            let op =
+                SqlOp { class, table: 1, row: 1, other: 1, amount: 0, text: Seed(0), first, last };
             let issue = Issue { id: OpId(0), op, intended: Nanos(intended) };
             let times = (Nanos(times.0), Nanos(times.1));
             SqlOp::record(&mut parts, &mut recorder, &issue, times, (outcome, 0));

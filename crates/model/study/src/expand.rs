@@ -11,7 +11,7 @@ use crate::error::StudyError;
 use crate::job::{ACT, Kind, OPTIONS};
 use crate::schema1::{self, SQL_OPTIONS};
 use crate::{
-    EngineName, Engines, Job, Jobs, KvWorkload, Operations, OptionDoc, Shown, SqlWorkload,
+    EngineName, Engines, Job, Jobs, KvWorkload, Operations, OptionDoc, Shown, SqlJob, SqlWorkload,
 };
 
 /// Maximum number of trials of a study.
@@ -317,7 +317,10 @@ impl<'i> Written<'i> {
             Kind::Block => Deserialize::deserialize(from).map(|job| Job::Block(Box::new(job))),
             Kind::Act => Deserialize::deserialize(from).map(|job| Job::Act(Box::new(job))),
             Kind::KeyValue => Deserialize::deserialize(from).map(|job| Job::Kv(Box::new(job))),
-            Kind::Sql => Deserialize::deserialize(from).map(|job| Job::Sql(Box::new(job))),
+            Kind::Sql => {
+                let job: Result<SqlJob, _> = Deserialize::deserialize(from);
+                job.map(|job| Job::Sql(Box::new(job.in_effect())))
+            }
         };
         job.map_err(|error| {
             let error = StudyError::syntax(&error);

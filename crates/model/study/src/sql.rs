@@ -94,12 +94,31 @@ pub struct SqlJob {
 /// Bytes of a row with its share of the secondary index, InnoDB 16 KiB pages, 100 000 rows loaded in order
 /// (measured with MariaDB 10.11: 242).
 const ROW_BYTES: u64 = 242;
+/// Bytes of one of pgbench's accounts with its index (PostgreSQL manual, "pgbench": 16 MB per 100,000).
+const ACCOUNT_BYTES: u64 = 160;
 
 impl SqlJob {
     /// Approximate bytes of the tables.
     #[must_use]
     pub const fn data(&self) -> Bytes {
-        Bytes((self.tables as u64).saturating_mul(self.records).saturating_mul(ROW_BYTES))
+        let row = if self.workload.is_of_pgbench() { ACCOUNT_BYTES } else { ROW_BYTES };
+        Bytes((self.tables as u64).saturating_mul(self.records).saturating_mul(row))
+    }
+
+    /// The job as it runs: pgbench has one table of accounts.
+    pub(crate) fn in_effect(self) -> Self {
+        let tables = if self.workload.is_of_pgbench() { 1 } else { self.tables };
+        Self { tables, ..self }
+    }
+
+    /// Names of the workload's tables in a database.
+    #[must_use]
+    pub fn table_names(&self) -> Vec<String> {
+        if self.workload.is_of_pgbench() {
+            let kinds = ["accounts", "branches", "tellers", "history"];
+            return kinds.map(|kind| format!("pgbench_{kind}")).to_vec();
+        }
+        (1..=self.tables).map(|number| format!("sbtest{number}")).collect()
     }
 
     /// Whether statements are prepared; in the old dialect they never are.
@@ -111,8 +130,9 @@ impl SqlJob {
     /// Identifies loaded tables: jobs with equal keys can reuse each other's.
     #[must_use]
     pub fn tables_key(&self) -> String {
+        let of_pgbench = if self.workload.is_of_pgbench() { "pgbench " } else { "" };
         format!(
-            "{} {} x {} rows, k {}, pages {} {}, {}",
+            "{} {of_pgbench}{} x {} rows, k {}, pages {} {}, {}",
             self.engine.word(),
             self.tables,
             self.records,
@@ -196,15 +216,28 @@ pub enum SqlWorkload {
     UpdateIndex,
     /// `oltp_update_non_index`: one update of a column without an index.
     UpdateNonIndex,
+    /// pgbench's `tpcb-like`: 5 statements; 100,000 `records` for each branch, one table. PostgreSQL alone.
+    TpcbLike,
+    /// pgbench's `simple-update`: `tpcb_like` without tellers and branches.
+    SimpleUpdate,
+    /// pgbench's `select-only`: one account by its primary key.
+    SelectOnly,
 }
 
 words!(SqlWorkload {
     ReadWrite => "read_write", ReadOnly => "read_only", WriteOnly => "write_only",
     PointSelect => "point_select", UpdateIndex => "update_index",
-    UpdateNonIndex => "update_non_index",
+    UpdateNonIndex => "update_non_index", TpcbLike => "tpcb_like",
+    SimpleUpdate => "simple_update", SelectOnly => "select_only",
 });
 
 impl SqlWorkload {
+    /// Whether it is a script of pgbench, with its tables.
+    #[must_use]
+    pub const fn is_of_pgbench(self) -> bool {
+        matches!(self, Self::TpcbLike | Self::SimpleUpdate | Self::SelectOnly)
+    }
+
     /// The statements of a transaction.
     #[must_use]
     pub const fn mix(self) -> workload::SqlMix {
@@ -216,6 +249,9 @@ impl SqlWorkload {
             Self::PointSelect => SqlMix { point_selects: 1, ..SqlMix::EMPTY },
             Self::UpdateIndex => SqlMix { index_updates: 1, ..SqlMix::EMPTY },
             Self::UpdateNonIndex => SqlMix { non_index_updates: 1, ..SqlMix::EMPTY },
+            Self::TpcbLike => SqlMix::TPCB_LIKE,
+            Self::SimpleUpdate => SqlMix::SIMPLE_UPDATE,
+            Self::SelectOnly => SqlMix::SELECT_ONLY,
         }
     }
 }

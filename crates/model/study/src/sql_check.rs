@@ -92,6 +92,18 @@ fn check_together(study: &Study, sql: &SqlJob) -> Result<(), Wrong> {
             format!("memory = {wanted}; allowed: unlimited, or a size of at least {least}");
         return wrong("memory", &message);
     }
+    if sql.workload.is_of_pgbench() {
+        if sql.engine.word() != "postgres" {
+            return wrong("workload", "the scripts of pgbench need engine = \"postgres\"");
+        }
+        if !sql.records.is_multiple_of(workload::ACCOUNTS) {
+            let message = "records; allowed: multiples of 100000, one for each branch of pgbench";
+            return wrong("records", message);
+        }
+        if sql.dialect == crate::SqlDialect::Sysbench05 {
+            return wrong("dialect", "the scripts of pgbench have no dialect");
+        }
+    }
     if sql.change.len() > 100 {
         return wrong("change", "more than 100 changes");
     }

@@ -30,8 +30,8 @@ pub use lanes::{LaneOp, Lanes};
 pub use offsets::Offsets;
 pub use sizes::Sizes;
 pub use sql::{
-    SQL_C, SQL_PAD, SqlClient, SqlDialect, SqlMix, SqlOp, SqlPlan, changed_bytes, phase_of,
-    write_digits,
+    ACCOUNTS, SQL_C, SQL_PAD, SqlClient, SqlDialect, SqlMix, SqlOp, SqlPlan, TELLERS,
+    changed_bytes, phase_of, write_digits,
 };
 pub use sql_numbers::{SqlKeys, SqlNumbers};
 pub use values::{KEY_DIGITS, ValueShape, Values, write_key};
@@ -79,6 +79,16 @@ pub enum OpClass {
     Delete,
     /// `INSERT` of one row.
     Insert,
+    /// pgbench's `UPDATE` of an account's balance.
+    AccountUpdate,
+    /// pgbench's `SELECT` of an account's balance.
+    AccountSelect,
+    /// pgbench's `UPDATE` of a teller's balance.
+    TellerUpdate,
+    /// pgbench's `UPDATE` of a branch's balance.
+    BranchUpdate,
+    /// pgbench's `INSERT` of a line of history.
+    HistoryInsert,
     /// `COMMIT`.
     Commit,
 }
@@ -90,17 +100,19 @@ units::words!(OpClass {
     Begin => "begin", PointSelect => "point_select", SimpleRange => "simple_range",
     SumRange => "sum_range", OrderRange => "order_range", DistinctRange => "distinct_range",
     IndexUpdate => "index_update", NonIndexUpdate => "non_index_update", Delete => "delete",
-    Insert => "insert", Commit => "commit",
+    Insert => "insert", AccountUpdate => "account_update", AccountSelect => "account_select",
+    TellerUpdate => "teller_update", BranchUpdate => "branch_update",
+    HistoryInsert => "history_insert", Commit => "commit",
 });
 units::text_serde!(OpClass, word, "^[a-z_]+$", "a class of operation");
 
 impl OpClass {
     /// Number of classes.
-    pub const COUNT: usize = 20;
+    pub const COUNT: usize = 25;
 
     /// The SQL statements among them, in their order within a transaction.
-    pub const STATEMENTS: [Self; 11] = {
-        let last: [Self; 11] = *Self::ALL.last_chunk().expect("invariant: eleven classes");
+    pub const STATEMENTS: [Self; 16] = {
+        let last: [Self; 16] = *Self::ALL.last_chunk().expect("invariant: sixteen classes");
         assert!(matches!(last, [Self::Begin, .., Self::Commit]), "statements are the last classes");
         last
     };
@@ -121,6 +133,12 @@ impl OpClass {
     #[must_use]
     pub const fn is_statement(self) -> bool {
         self.index() >= Self::Begin.index()
+    }
+
+    /// Whether it is a statement of pgbench's scripts, about its own tables.
+    #[must_use]
+    pub const fn is_of_pgbench(self) -> bool {
+        self.index() >= Self::AccountUpdate.index() && self.index() <= Self::HistoryInsert.index()
     }
 
     /// The class itself, or the one that is recorded next to it.

@@ -1,4 +1,4 @@
-//! SQL transactions of sysbench's OLTP scripts, statement for statement.
+//! SQL transactions of sysbench's OLTP scripts and of pgbench's built-in ones, statement for statement.
 //!
 //! Two dialects: `oltp.lua` of sysbench 0.5 (one table per transaction) and the `oltp_*.lua` of 1.0 (the
 //! table drawn again for each kind of statement). Invariants: one statement in flight per client; the order
@@ -56,6 +56,8 @@ pub struct SqlMix {
     pub non_index_updates: u32,
     /// A row deleted and inserted again.
     pub delete_inserts: u32,
+    /// Statements of a pgbench script, once each, in order; with none of sysbench's.
+    pub pgbench: &'static [OpClass],
 }
 
 impl SqlMix {
@@ -70,6 +72,7 @@ impl SqlMix {
         index_updates: 0,
         non_index_updates: 0,
         delete_inserts: 0,
+        pgbench: &[],
     };
     /// `oltp_read_only`.
     pub const READ_ONLY: Self = Self {
@@ -92,6 +95,27 @@ impl SqlMix {
     /// `oltp_read_write`.
     pub const READ_WRITE: Self =
         Self { index_updates: 1, non_index_updates: 1, delete_inserts: 1, ..Self::READ_ONLY };
+
+    /// pgbench's `tpcb-like`.
+    pub const TPCB_LIKE: Self = Self {
+        transaction: true,
+        pgbench: &[
+            OpClass::AccountUpdate,
+            OpClass::AccountSelect,
+            OpClass::TellerUpdate,
+            OpClass::BranchUpdate,
+            OpClass::HistoryInsert,
+        ],
+        ..Self::EMPTY
+    };
+    /// pgbench's `simple-update`: without the rows of tellers and branches, which few clients share.
+    pub const SIMPLE_UPDATE: Self = Self {
+        transaction: true,
+        pgbench: &[OpClass::AccountUpdate, OpClass::AccountSelect, OpClass::HistoryInsert],
+        ..Self::EMPTY
+    };
+    /// pgbench's `select-only`.
+    pub const SELECT_ONLY: Self = Self { pgbench: &[OpClass::AccountSelect], ..Self::EMPTY };
 
     /// Every kind with its count, in order; `Delete` stands for itself and the insert after it.
     const fn groups(&self) -> [(OpClass, u32); 8] {
@@ -120,6 +144,7 @@ impl SqlMix {
             // A statement alone is its own phase.
             classes.extend(phase_of(class).filter(|_| self.statements() > 1));
         }
+        classes.extend(self.pgbench);
         if self.transaction {
             classes.extend([OpClass::Begin, OpClass::Commit]);
         }
@@ -135,13 +160,17 @@ impl SqlMix {
             OpClass::Delete => 2 * count,
             _ => count,
         };
-        self.groups().into_iter().map(count).sum::<u32>() + 2 * u32::from(self.transaction)
+        let of_pgbench = self.pgbench.len() as u32;
+        self.groups().into_iter().map(count).sum::<u32>()
+            + of_pgbench
+            + 2 * u32::from(self.transaction)
     }
 
     /// Whether rows are changed.
     #[must_use]
     pub const fn writes(&self) -> bool {
         self.index_updates + self.non_index_updates + self.delete_inserts > 0
+            || self.pgbench.len() > 1
     }
 
     /// The classes of a transaction's statements, in order; the flag says whether a table is drawn first.
@@ -159,6 +188,7 @@ impl SqlMix {
                 }
             }
         }
+        script.extend(self.pgbench.iter().map(|class| (*class, false)));
         if self.transaction {
             script.push((OpClass::Commit, false));
         }
@@ -189,6 +219,9 @@ pub const fn changed_bytes(class: OpClass) -> u32 {
         OpClass::IndexUpdate => 4,
         OpClass::NonIndexUpdate => 120,
         OpClass::Insert => 4 + 4 + 120 + 60,
+        OpClass::AccountUpdate | OpClass::TellerUpdate | OpClass::BranchUpdate => 4,
+        // tid, bid, aid, delta and mtime.
+        OpClass::HistoryInsert => 4 * 4 + 8,
         _ => 0,
     }
 }
@@ -198,12 +231,14 @@ pub const fn changed_bytes(class: OpClass) -> u32 {
 pub struct SqlOp {
     /// Its class.
     pub class: OpClass,
-    /// Number of the table, from 1.
+    /// Number of the table, from 1; of pgbench's branch.
     pub table: u32,
-    /// The row; the first one of a range.
+    /// The row; the first one of a range; pgbench's account.
     pub row: u64,
-    /// The last row of a range; the new value of `k` of an insert.
+    /// The last row of a range; the new value of `k` of an insert; pgbench's teller.
     pub other: u64,
+    /// What pgbench adds to balances.
+    pub amount: i32,
     /// Seed of the text columns.
     pub text: Seed,
     /// The first statement of a transaction.
@@ -262,8 +297,10 @@ pub struct SqlClient {
     /// Place in the script of the next statement.
     place: usize,
     table: u32,
-    /// Row of the delete, for the insert after it.
+    /// Row of the delete, for the insert after it; the account of a pgbench transaction.
     deleted: u64,
+    /// Teller and amount of the transaction, for pgbench.
+    drawn: (u64, i32),
     in_flight: bool,
     /// Number of the client, from 0.
     index: u32,
@@ -303,6 +340,7 @@ impl SqlClient {
             place: 0,
             table: 1,
             deleted: 1,
+            drawn: (1, 0),
             in_flight: false,
             plan,
         }
@@ -332,8 +370,21 @@ impl SqlClient {
         }
     }
 
+    /// Draws account, branch, teller and amount of a pgbench transaction, as its scripts do at their beginning.
+    fn draw_transfer(&mut self) {
+        let branches = (self.plan.rows / ACCOUNTS).max(1);
+        let random = &mut self.random;
+        self.deleted = self.numbers.draw(random);
+        self.table = 1 + uniform(random, branches) as u32;
+        let teller = 1 + uniform(random, branches * TELLERS);
+        self.drawn = (teller, uniform(random, 10_001) as i32 - 5000);
+    }
+
     fn operation(&mut self) -> SqlOp {
         let (class, new_table) = self.script[self.place];
+        if self.place == 0 && !self.plan.mix.pgbench.is_empty() {
+            self.draw_transfer();
+        }
         if new_table {
             self.table = 1 + uniform(&mut self.random, u64::from(self.plan.tables)) as u32;
         }
@@ -342,12 +393,17 @@ impl SqlClient {
             table: self.table,
             row: 0,
             other: 0,
+            amount: 0,
             text: Seed(0),
             first: self.place == 0,
             last: self.place + 1 == self.script.len(),
         };
         match class {
             OpClass::Begin | OpClass::Commit => {}
+            _ if class.is_of_pgbench() => {
+                op.row = self.deleted;
+                (op.other, op.amount) = self.drawn;
+            }
             OpClass::Insert => {
                 (op.row, op.other) = (self.deleted, self.numbers.draw(&mut self.random));
                 op.text = Seed(self.random.next_u64());
@@ -419,6 +475,10 @@ impl Workload for SqlClient {
     }
 }
 
+/// pgbench's accounts of a branch.
+pub const ACCOUNTS: u64 = 100_000;
+/// pgbench's tellers of a branch.
+pub const TELLERS: u64 = 10;
 /// Bytes of column `c`: ten groups of eleven digits.
 pub const SQL_C: usize = 119;
 /// Bytes of column `pad`: five groups.

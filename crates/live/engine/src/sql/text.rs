@@ -1,6 +1,6 @@
 //! The statements as text, as sysbench's scripts send them.
 //!
-//! Source: sysbench 1.0.20, `oltp_common.lua`; sysbench 0.5, `oltp.lua`. A text is a pure function of its
+//! Source: sysbench 1.0.20, `oltp_common.lua`; sysbench 0.5, `oltp.lua`; PostgreSQL 15, `pgbench.c`. A text is a pure function of its
 //! operation.
 
 use std::io::Write;
@@ -29,6 +29,21 @@ pub fn prepared_text(class: OpClass, table: u32) -> String {
         OpClass::NonIndexUpdate => format!("UPDATE sbtest{table} SET c=? WHERE id=?"),
         OpClass::Delete => format!("DELETE FROM sbtest{table} WHERE id=?"),
         OpClass::Insert => format!("INSERT INTO sbtest{table} (id, k, c, pad) VALUES (?, ?, ?, ?)"),
+        OpClass::AccountUpdate => {
+            "UPDATE pgbench_accounts SET abalance = abalance + ? WHERE aid = ?".into()
+        }
+        OpClass::AccountSelect => "SELECT abalance FROM pgbench_accounts WHERE aid = ?".into(),
+        OpClass::TellerUpdate => {
+            "UPDATE pgbench_tellers SET tbalance = tbalance + ? WHERE tid = ?".into()
+        }
+        OpClass::BranchUpdate => {
+            "UPDATE pgbench_branches SET bbalance = bbalance + ? WHERE bid = ?".into()
+        }
+        OpClass::HistoryInsert => {
+            "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES \
+                                   (?, ?, ?, ?, CURRENT_TIMESTAMP)"
+                .into()
+        }
         _ => String::new(),
     }
 }
@@ -58,6 +73,30 @@ pub fn write_text(op: &SqlOp, dialect: SqlDialect, out: &mut Vec<u8>) {
     };
     let written = match op.class {
         OpClass::Begin | OpClass::Commit => write!(out, "{}", prepared_text(op.class, table)),
+        OpClass::AccountUpdate => write!(
+            out,
+            "UPDATE pgbench_accounts SET abalance = abalance + {} WHERE aid = {row}",
+            op.amount
+        ),
+        OpClass::AccountSelect => {
+            write!(out, "SELECT abalance FROM pgbench_accounts WHERE aid = {row}")
+        }
+        OpClass::TellerUpdate => write!(
+            out,
+            "UPDATE pgbench_tellers SET tbalance = tbalance + {} WHERE tid = {}",
+            op.amount, op.other
+        ),
+        OpClass::BranchUpdate => write!(
+            out,
+            "UPDATE pgbench_branches SET bbalance = bbalance + {} WHERE bid = {table}",
+            op.amount
+        ),
+        OpClass::HistoryInsert => write!(
+            out,
+            "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES \
+             ({}, {table}, {row}, {}, CURRENT_TIMESTAMP)",
+            op.other, op.amount
+        ),
         OpClass::PointSelect => write!(out, "SELECT c FROM sbtest{table} WHERE id={row}"),
         OpClass::SimpleRange => {
             write!(out, "SELECT c FROM sbtest{table} WHERE id BETWEEN {row} AND ")
@@ -106,7 +145,7 @@ mod tests {
 
     fn op(class: OpClass) -> SqlOp {
         let (first, last) = (false, false);
-        SqlOp { class, table: 3, row: 5, other: 104, text: Seed(1), first, last }
+        SqlOp { class, table: 3, row: 5, other: 104, amount: -7, text: Seed(1), first, last }
     }
 
     fn text(class: OpClass, dialect: SqlDialect) -> String {
@@ -124,6 +163,10 @@ mod tests {
             let values = match class {
                 OpClass::NonIndexUpdate => vec![quoted(&c), "5".into()],
                 OpClass::Insert => vec!["5".into(), "104".into(), quoted(&c), quoted(&pad)],
+                OpClass::AccountUpdate => vec!["-7".into(), "5".into()],
+                OpClass::TellerUpdate => vec!["-7".into(), "104".into()],
+                OpClass::BranchUpdate => vec!["-7".into(), "3".into()],
+                OpClass::HistoryInsert => ["104", "3", "5", "-7"].map(str::to_owned).to_vec(),
                 _ => vec!["5".to_owned(), "104".into()],
             };
             let mut expected = prepared_text(class, 3);
