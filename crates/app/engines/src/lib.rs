@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 
 use engine_lmdb::Lmdb;
 use engine_mysql::Mysql;
+use engine_postgres::Postgres;
 use engine_rocksdb::RocksDb;
 use engine_sqlite::{Sqlite, SqliteOltp};
 use study::{Descriptor, Engines, Operations};
@@ -18,6 +19,7 @@ pub static ENGINES: &[Handler] = &[
     Handler::key_value::<RocksDb>(),
     Handler::key_value::<Sqlite>(),
     Handler::sql::<Mysql>(),
+    Handler::sql::<Postgres>(),
     Handler::sql::<SqliteOltp>(),
     #[cfg(feature = "skeleton")]
     Handler::key_value::<engine_skeleton::Skeleton>(),

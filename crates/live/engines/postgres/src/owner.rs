@@ -1,0 +1,240 @@
+//! Ownership of a database on the user's server, and its variables.
+//!
+//! Invariants: a database with tables is written to only if it has our mark for the same tables, or the study
+//! releases it by name; a variable is changed only after its original value was read.
+
+use engine::{EngineError, Target};
+use study::SqlJob;
+
+use crate::conn::Conn;
+use crate::reach::{connect_briefly, target_of};
+
+/// Table that marks ownership.
+const MARK: &str = "crosspoint_mark";
+/// Table for testing privileges.
+pub(crate) const PROBE: &str = "crosspoint_may_this_user";
+/// Comment of our auxiliary tables: a name alone proves nothing.
+pub(crate) const COMMENT: &str = "made by Crosspoint";
+/// Number of tables listed in a refusal.
+const NAMED: usize = 3;
+/// Key of the advisory lock that a run holds in the database.
+const LOCK: u64 = 0x6372_6f73_7370;
+
+/// Contents of a database.
+enum Found {
+    Empty,
+    /// Our tables for the same job.
+    Ours,
+    /// Tables that Crosspoint did not create (`ours` false) or created for another job.
+    Others {
+        tables: Vec<String>,
+        ours: bool,
+    },
+}
+
+/// Identifies the tables of `job`.
+fn identity(job: &SqlJob) -> String {
+    job.identity().chars().take(180).collect()
+}
+
+/// Tables, views, sequences and functions of users, except a leftover privilege test: a database with one is
+/// not empty, and not ours to take.
+const CONTENTS: &str = "SELECT format('%I.%I', n.nspname, c.relname) \
+     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+     WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f') AND n.nspname !~ '^pg_' \
+     AND n.nspname <> 'information_schema' \
+     AND NOT (c.relname = 'crosspoint_may_this_user' \
+     AND coalesce(obj_description(c.oid, 'pg_class'), '') = 'made by Crosspoint') \
+     UNION ALL SELECT format('%I.%I()', n.nspname, p.proname) \
+     FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
+     WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' \
+     AND NOT EXISTS (SELECT 1 FROM pg_depend d WHERE d.objid = p.oid AND d.deptype = 'e') ORDER BY 1";
+
+/// The first values of rows.
+fn firsts(conn: &mut Conn, text: &str) -> Result<Vec<String>, EngineError> {
+    let rows = conn.rows(text)?;
+    Ok(rows.into_iter().filter_map(|row| row.into_iter().next().flatten()).collect())
+}
+
+fn find(conn: &mut Conn, job: &SqlJob) -> Result<Found, EngineError> {
+    let tables = firsts(conn, CONTENTS)?;
+    let marked = format!("SELECT obj_description(to_regclass('{MARK}'), 'pg_class')");
+    let there = format!("SELECT to_regclass('{MARK}')");
+    let comment = conn.one(&marked)?;
+    let ours = comment.as_deref() == Some(COMMENT);
+    if !ours && conn.one(&there)?.is_some() {
+        return Err(EngineError::not_ours(
+            format!("the database has a table {MARK} that Crosspoint did not make"),
+            "name another database",
+        ));
+    }
+    if tables.is_empty() {
+        return Ok(Found::Empty);
+    }
+    if ours && firsts(conn, &format!("SELECT identity FROM {MARK}"))? == [identity(job)] {
+        return Ok(Found::Ours);
+    }
+    Ok(Found::Others { tables, ours })
+}
+
+/// Whether the study releases the database by name.
+fn given_up(job: &SqlJob) -> bool {
+    let database = job.dsn.as_deref().and_then(|dsn| target_of(dsn).ok()?.database);
+    database.is_some() && database == job.allow_overwrite
+}
+
+/// Checks that the database may be written to; changes nothing.
+pub(crate) fn look(conn: &mut Conn, job: &SqlJob) -> Result<(), EngineError> {
+    let Found::Others { tables, ours } = find(conn, job)? else { return Ok(()) };
+    if given_up(job) {
+        return Ok(());
+    }
+    let named = tables.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    let more = if tables.len() > NAMED { ", ..." } else { "" };
+    let whose =
+        if ours { "tables of another study" } else { "tables that Crosspoint did not make" };
+    let database = conn.one("SELECT current_database()")?.unwrap_or_default();
+    Err(EngineError::not_ours(
+        format!("database {database} has {whose}: {named}{more}"),
+        format!(
+            "name an empty database; or, if its tables {} may be lost: \
+             allow_overwrite = \"{database}\"",
+            job.table_names().join(", ")
+        ),
+    ))
+}
+
+/// Drops a leftover privilege test; a table of that name without our comment stays.
+pub(crate) fn drop_left_probe(conn: &mut Conn) -> Result<(), EngineError> {
+    let comment =
+        conn.one(&format!("SELECT obj_description(to_regclass('{PROBE}'), 'pg_class')"))?;
+    match comment.as_deref() == Some(COMMENT) {
+        true => conn.run(&format!("DROP TABLE {PROBE}")),
+        false => Ok(()),
+    }
+}
+
+/// Takes ownership: marks the database and drops tables of another job, all or none.
+pub(crate) fn claim(conn: &mut Conn, job: &SqlJob) -> Result<(), EngineError> {
+    look(conn, job)?;
+    let tables = match find(conn, job)? {
+        Found::Ours => return Ok(()),
+        Found::Empty => Vec::new(),
+        Found::Others { tables, .. } => tables,
+    };
+    let schema = conn.one("SELECT format('%I', current_schema())")?.unwrap_or_default();
+    // Exactly the tables that the study fills. Without CASCADE: what depends on them stays, and so do they.
+    let mut due = job.table_names();
+    due.push(MARK.to_owned());
+    due.retain(|name| tables.contains(&format!("{schema}.{name}")));
+    let drop = match due.is_empty() {
+        true => String::new(),
+        false => format!("DROP TABLE {}; ", due.join(", ")),
+    };
+    // A statement waiting for a lock would be executed after we left.
+    let taken = conn.run(&format!(
+        "SET lock_timeout = '5s'; BEGIN; {drop}CREATE TABLE {MARK} (identity TEXT PRIMARY KEY); \
+         COMMENT ON TABLE {MARK} IS '{COMMENT}'; INSERT INTO {MARK} VALUES ('{}'); COMMIT",
+        identity(job).replace('\'', "''")
+    ));
+    taken.map_err(|error| {
+        EngineError::not_ours(
+            format!("not all tables can be dropped: {error}; none was dropped"),
+            "name another database",
+        )
+    })
+}
+
+/// Checks a variable's name for use in a statement.
+fn name_of(name: &str) -> Result<String, EngineError> {
+    let name = name.trim().to_ascii_lowercase();
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '.';
+    if !name.is_empty() && name.chars().all(plain) {
+        return Ok(name);
+    }
+    let reason = "a variable has letters, digits and _ in its name".to_owned();
+    Err(EngineError::refused(reason, "correct the study"))
+}
+
+/// Sets a variable of the running server for all sessions; `None` resets it to its configuration files.
+pub(crate) fn set(conn: &mut Conn, name: &str, value: Option<&str>) -> Result<(), EngineError> {
+    let name = name_of(name)?;
+    conn.run(&match value {
+        Some(value) => {
+            format!("ALTER SYSTEM SET {name} = '{}'", value.trim().replace('\'', "''"))
+        }
+        None => format!("ALTER SYSTEM RESET {name}"),
+    })?;
+    conn.run("SELECT pg_reload_conf()")
+}
+
+/// A user's server held for one trial: no other run of this program uses the database meanwhile.
+#[derive(Debug)]
+pub(crate) struct Held(#[allow(dead_code, reason = "the lock is this connection's")] Conn);
+
+/// Locks the database on the user's server: two runs at once would load into each other's tables.
+pub(crate) fn hold(target: &Target) -> Result<Held, EngineError> {
+    let mut conn = connect_briefly(target)?;
+    if conn.one(&format!("SELECT pg_try_advisory_lock({LOCK})"))?.as_deref() == Some("t") {
+        return Ok(Held(conn));
+    }
+    Err(EngineError::refused("another Crosspoint run uses this database", "wait until it ends"))
+}
+
+/// Values that `ALTER SYSTEM` gave the variables that a job changes on the user's server; empty where it gave
+/// none.
+pub(crate) fn before_change(
+    target: &Target,
+    job: &SqlJob,
+) -> Result<Vec<(String, String)>, EngineError> {
+    let mut conn = connect_briefly(target)?;
+    let mut before: Vec<(String, String)> = Vec::new();
+    for change in &job.change {
+        for setting in change.set.split(';').filter(|setting| !setting.is_empty()) {
+            let name = name_of(setting.split('=').next().unwrap_or_default())?;
+            if before.iter().any(|(noted, _)| *noted == name) {
+                continue;
+            }
+            let value = altered(&mut conn, &name).map_err(|error| not_settable(&name, &error))?;
+            // Set to what it is: a test of the privilege.
+            let same = Some(value.as_str()).filter(|value| !value.is_empty());
+            set(&mut conn, &name, same).map_err(|error| not_settable(&name, &error))?;
+            before.push((name, value));
+        }
+    }
+    Ok(before)
+}
+
+/// The value that `ALTER SYSTEM` gave a variable; empty if none.
+fn altered(conn: &mut Conn, name: &str) -> Result<String, EngineError> {
+    let asked = format!(
+        "SELECT setting FROM pg_file_settings WHERE name = '{}' \
+         AND sourcefile LIKE '%/postgresql.auto.conf'",
+        name_of(name)?
+    );
+    Ok(conn.one(&asked)?.unwrap_or_default())
+}
+
+fn not_settable(name: &str, error: &EngineError) -> EngineError {
+    EngineError::refused(
+        format!("{name} of this server cannot be changed: {error}"),
+        "leave it out of `change`, or use a superuser's account",
+    )
+}
+
+/// Restores a variable of the user's server, unless it is unchanged.
+pub(crate) fn restore(dsn: &str, name: &str, value: &str) -> Result<(), String> {
+    let target = target_of(dsn)?;
+    let done = connect_briefly(&target).and_then(|mut conn| {
+        if altered(&mut conn, name)? == value {
+            return Ok(());
+        }
+        set(&mut conn, name, Some(value).filter(|value| !value.is_empty()))
+    });
+    done.map_err(|error| match &target.password {
+        None => format!(
+            "{error}; help: set password into the environment variable CROSSPOINT_SQL_PASSWORD, then again"
+        ),
+        Some(_) => error.to_string(),
+    })
+}
