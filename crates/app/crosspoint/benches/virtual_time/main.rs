@@ -4,12 +4,14 @@
 //! second one the threads, locks and wake-ups are real, on one CPU, and another CPU polls for the drive. The
 //! costs of the host's I/O path and of page faults are calibrated without a database. Prints a CSV with one
 //! line per cell: medians over interleaved rounds. Arguments: number of rounds, and text that cells must
-//! contain. MariaDB and sysbench are run by a shell in the same way; both share the one CPU.
+//! contain. MariaDB with sysbench and PostgreSQL with pgbench are run by a shell in the same way; server and
+//! clients share the one CPU.
 
 mod calibration;
+mod servers;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
@@ -25,6 +27,7 @@ use worker::{Channel, Ended, TrialParameters, TrialRequest, Waiting};
 use workload::OpClass;
 
 use crate::calibration::{Access, calibrate, read_pages};
+use crate::servers::{MARIADB, POSTGRES};
 
 /// Fixed latencies of the drive; any number of requests at once.
 #[derive(Debug, Clone, Copy)]
@@ -165,7 +168,7 @@ fn start_spinner() {
     });
 }
 
-/// Operations per second, and the p99 of reads or of updates, microseconds.
+/// Operations per second, and the p99 of reads, of updates or of transactions, microseconds.
 #[derive(Debug, Clone, Copy)]
 struct Outcome {
     rate: f64,
@@ -222,43 +225,6 @@ fn run(trial: &Trial, latency: Latency, path: PathCosts, is_real: bool) -> Outco
     }
 }
 
-/// Arguments of MariaDB; its data directory and socket come from the environment.
-const SERVER: &str = "--no-defaults --user=root --skip-networking --innodb-use-native-aio=OFF \
-    --innodb-buffer-pool-size=16M --innodb-log-file-size=48M --innodb-flush-method=O_DIRECT --skip-log-bin \
-    --performance-schema=OFF --innodb-buffer-pool-load-at-startup=OFF \
-    --innodb-buffer-pool-dump-at-shutdown=OFF --datadir=$DATA --socket=$DATA/s --pid-file=$DATA/pid";
-/// Account and tables of sysbench: 40 MB.
-const TABLES: &str = "--mysql-socket=$DATA/s --mysql-user=root --tables=1 --table-size=200000";
-
-/// Starts MariaDB, runs a command while it answers, and stops it.
-fn with_server(command: &str) -> String {
-    format!(
-        "mariadbd {SERVER} > $DATA.log 2>&1 &\n\
-         until mariadb-admin -S $DATA/s ping > /dev/null 2>&1; do sleep 0.05; done\n\
-         {command}\nmariadb-admin -S $DATA/s shutdown\nwait\n"
-    )
-}
-
-/// A shell command with the data directory.
-fn shell(text: &str, data: &Path) -> Command {
-    let mut command = Command::new("sh");
-    command.arg("-c").arg(text).env("DATA", data).stdout(Stdio::piped());
-    command
-}
-
-/// Makes a data directory with sysbench's tables in `place`.
-fn make_tables(place: &Path) -> PathBuf {
-    let data = place.join("data");
-    let load = with_server(&format!(
-        "mariadb -S $DATA/s -e 'create database sbtest'; sysbench oltp_read_write {TABLES} prepare"
-    ));
-    let install = "mariadb-install-db --no-defaults --user=root --datadir=$DATA \
-                   --auth-root-authentication-method=normal";
-    let output = shell(&format!("{install} && {load}"), &data).output().expect("a shell");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    data
-}
-
 /// Runs a command on the drive, in virtual or in real time; returns its output.
 fn output_of(mut command: Command, host: &Host, latency: Latency, is_real: bool) -> String {
     let simulation = Simulation::new(host).expect("prepared");
@@ -272,41 +238,6 @@ fn output_of(mut command: Command, host: &Host, latency: Latency, is_real: bool)
     let output = child.wait_with_output().expect("it ended");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
-
-/// Runs sysbench on a copy of the tables on the drive, in virtual or in real time.
-fn run_sysbench(
-    tables: &Path,
-    (workload, clients): (&str, u32),
-    (latency, path): (Latency, PathCosts),
-    is_real: bool,
-) -> Outcome {
-    // MariaDB takes /dev/shm for persistent memory.
-    let place = tempfile::tempdir_in("/var/tmp").expect("a directory");
-    let data = place.path().join("data");
-    let copy = Command::new("cp").arg("-a").arg(tables).arg(&data).status();
-    assert!(copy.expect("cp").success(), "the tables were not copied");
-    let text = with_server(&format!(
-        "sysbench {workload} {TABLES} --threads={clients} --time=2 --percentile=99 run"
-    ));
-    let text = output_of(shell(&text, &data), &host(path, &data), latency, is_real);
-    let after = |name: &str| {
-        let words =
-            text.split_once(name).map_or("", |(_, rest)| rest).split(|c| " ()\n".contains(c));
-        let numbers: Vec<f64> = words.filter_map(|word| word.parse().ok()).take(2).collect();
-        numbers
-    };
-    let [_, rate] = after("transactions:")[..] else { panic!("{text}") };
-    Outcome { rate, p99: after("99th percentile:").first().expect("a tail") * 1e3 }
-}
-
-/// Workload of sysbench, latency of reads and of flushes, microseconds.
-const SERVER_JOBS: [(&str, u64, u64); 5] = [
-    ("oltp_point_select", 80, 0),
-    ("oltp_point_select", 10, 0),
-    ("oltp_write_only", 80, 0),
-    ("oltp_write_only", 80, 1200),
-    ("oltp_read_write", 80, 1200),
-];
 
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
@@ -384,16 +315,17 @@ fn main() {
             }
         }
     }
-    let place = tempfile::tempdir_in("/var/tmp").expect("a directory");
-    let tables = LazyLock::new(|| make_tables(place.path()));
-    for (workload, read, flush) in SERVER_JOBS {
-        for clients in [1, 4, 16] {
-            let cell = format!("mariadb,{workload},{read},{flush},{clients}");
-            let how = (latency_of(read, flush), path);
-            if cell.contains(only) {
-                compare(&cell, rounds, |is_real| {
-                    run_sysbench(&tables, (workload, clients), how, is_real)
-                });
+    for server in [MARIADB, POSTGRES] {
+        let place = tempfile::tempdir_in("/var/tmp").expect("a directory");
+        let tables = LazyLock::new(|| server.make_tables(place.path()));
+        for (workload, read, flush) in server.jobs {
+            for clients in [1, 4, 16] {
+                let cell = format!("{},{workload},{read},{flush},{clients}", server.name);
+                let how = (latency_of(*read, *flush), path);
+                if cell.contains(only) {
+                    let run = |is_real| server.run(&tables, (workload, clients), how, is_real);
+                    compare(&cell, rounds, run);
+                }
             }
         }
     }

@@ -1,0 +1,131 @@
+//! Database servers with the load generators that their users know, as shell scripts.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::{Latency, Outcome, PathCosts, host, output_of};
+
+/// A server: scripts with its data directory in `$DATA`.
+pub(crate) struct Server {
+    pub name: &'static str,
+    /// Workload of the load generator, latency of reads and of flushes, microseconds.
+    pub jobs: &'static [(&'static str, u64, u64)],
+    /// Makes the data directory with tables.
+    install: &'static str,
+    /// Starts it and waits until it answers.
+    start: &'static str,
+    /// Runs `$JOB` by `$CLIENTS` for two seconds.
+    load: &'static str,
+    stop: &'static str,
+    /// User of its programs.
+    user: &'static str,
+    outcome: fn(&str) -> Option<Outcome>,
+}
+
+/// MariaDB with sysbench; a pool of 16 MiB for 40 MB of tables.
+pub(crate) const MARIADB: Server = Server {
+    name: "mariadb",
+    jobs: &[
+        ("oltp_point_select", 80, 0),
+        ("oltp_point_select", 10, 0),
+        ("oltp_write_only", 80, 0),
+        ("oltp_write_only", 80, 1200),
+        ("oltp_read_write", 80, 1200),
+    ],
+    install: "mariadb-install-db --no-defaults --user=root --datadir=$DATA \
+        --auth-root-authentication-method=normal; start; \
+        mariadb -S $DATA/s -e 'create database sbtest'; sysbench oltp_read_write $TABLES prepare; stop",
+    start: "TABLES=\"--mysql-socket=$DATA/s --mysql-user=root --tables=1 --table-size=200000\"
+        mariadbd --no-defaults --user=root --skip-networking --innodb-use-native-aio=OFF \
+        --innodb-buffer-pool-size=16M --innodb-log-file-size=48M --innodb-flush-method=O_DIRECT --skip-log-bin \
+        --performance-schema=OFF --innodb-buffer-pool-load-at-startup=OFF \
+        --innodb-buffer-pool-dump-at-shutdown=OFF --datadir=$DATA --socket=$DATA/s --pid-file=$DATA/pid \
+        > $DATA.log 2>&1 &
+        until mariadb-admin -S $DATA/s ping > /dev/null 2>&1; do sleep 0.05; done",
+    load: "sysbench $JOB $TABLES --threads=$CLIENTS --time=2 --percentile=99 run",
+    stop: "mariadb-admin -S $DATA/s shutdown; wait",
+    user: "root",
+    outcome: |text| {
+        let rate = *after(text, "transactions:").get(1)?;
+        Some(Outcome { rate, p99: after(text, "99th percentile:").first()? * 1e3 })
+    },
+};
+
+/// PostgreSQL with pgbench; shared buffers of 16 MiB for 75 MB of tables.
+pub(crate) const POSTGRES: Server = Server {
+    name: "postgres",
+    jobs: &[("tpcb-like", 80, 0), ("tpcb-like", 80, 1200), ("select-only", 80, 0)],
+    install: "$BIN/initdb -D $DATA --no-sync -U bench > /dev/null; start; \
+        $BIN/createdb $AS bench; $BIN/pgbench $AS -i -q -s 5 bench; stop",
+    start: "AS=\"-h $DATA -U bench\"
+        $BIN/postgres -D $DATA -c listen_addresses= -c unix_socket_directories=$DATA \
+        -c shared_buffers=16MB -c autovacuum=off > $DATA.log 2>&1 &
+        SERVER=$!
+        until $BIN/pg_isready $AS -q; do sleep 0.05; done",
+    load: "$BIN/pgbench $AS -b $JOB -M prepared -n -T 2 -c $CLIENTS -l --log-prefix=$DATA.latency bench; \
+        cat $DATA.latency* | cut -d' ' -f3 | sed 's/^/latency /'; rm -f $DATA.latency*",
+    stop: "kill -INT $SERVER; wait",
+    user: "nobody",
+    outcome: |text| {
+        let mut times: Vec<f64> =
+            text.lines().filter_map(|line| line.strip_prefix("latency ")?.parse().ok()).collect();
+        times.sort_by(f64::total_cmp);
+        let p99 = *times.get(times.len() * 99 / 100)?;
+        Some(Outcome { rate: *after(text, "tps =").first()?, p99 })
+    },
+};
+
+/// Up to two numbers after a word.
+fn after(text: &str, name: &str) -> Vec<f64> {
+    let rest = text.split_once(name).map_or("", |(_, rest)| rest);
+    let words = rest.split(|c| " ()\n".contains(c));
+    words.filter_map(|word| word.parse().ok()).take(2).collect()
+}
+
+impl Server {
+    /// A shell command with the data directory, run as the server's user.
+    fn shell(&self, text: &str, data: &Path) -> Command {
+        let newest = "BIN=$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -1)";
+        let (start, stop) = (self.start, self.stop);
+        let script = format!("{newest}\nstart() {{\n{start}\n}}\nstop() {{\n{stop}\n}}\n{text}\n");
+        let mut command = Command::new("setpriv");
+        command.arg(format!("--reuid={}", self.user)).args(["--clear-groups", "sh", "-c"]);
+        command.arg(script).env("DATA", data).stdout(Stdio::piped());
+        command
+    }
+
+    /// Makes a data directory with the load generator's tables in `place`.
+    pub fn make_tables(&self, place: &Path) -> PathBuf {
+        self.give(place);
+        let data = place.join("data");
+        let output = self.shell(self.install, &data).output().expect("a shell");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        data
+    }
+
+    /// Makes a directory the server's.
+    fn give(&self, place: &Path) {
+        let given = Command::new("chown").arg(self.user).arg(place).status();
+        assert!(given.expect("chown").success(), "not given to {}", self.user);
+    }
+
+    /// Runs the load generator on a copy of the tables on the drive, in virtual or in real time.
+    pub fn run(
+        &self,
+        tables: &Path,
+        (workload, clients): (&str, u32),
+        (latency, path): (Latency, PathCosts),
+        is_real: bool,
+    ) -> Outcome {
+        // MariaDB takes /dev/shm for persistent memory.
+        let place = tempfile::tempdir_in("/var/tmp").expect("a directory");
+        self.give(place.path());
+        let data = place.path().join("data");
+        let copy = Command::new("cp").arg("-a").arg(tables).arg(&data).status();
+        assert!(copy.expect("cp").success(), "the tables were not copied");
+        let mut command = self.shell(&format!("start\n{}\nstop", self.load), &data);
+        command.env("JOB", workload).env("CLIENTS", clients.to_string());
+        let text = output_of(command, &host(path, &data), latency, is_real);
+        (self.outcome)(&text).unwrap_or_else(|| panic!("{text}"))
+    }
+}
