@@ -15,12 +15,18 @@ pub fn run(text: &str) {
     if let Ok(target) = engine_mysql::target_of(text) {
         assert!(target.database.is_some());
     }
+    if let Ok(target) = engine_postgres::target_of(text) {
+        assert!(target.database.is_some());
+    }
     let _ = engine::Listen::parse(text);
     for pair in text.split(';') {
         if engine_mysql::parsing::setting(pair).is_ok() {
             let name = pair.split('=').next().unwrap_or_default().to_lowercase().replace('-', "_");
             assert!(!OURS.iter().any(|ours| name.starts_with(ours)), "{pair}");
             assert!(!pair.contains('/') && !pair.contains('\n'), "{pair}");
+        }
+        if engine_postgres::parsing::setting(pair).is_ok() {
+            assert!(!["/", "'", "\n", "command", "librar"].iter().any(|no| pair.contains(no)), "{pair}");
         }
     }
 }

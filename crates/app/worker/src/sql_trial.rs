@@ -85,7 +85,8 @@ pub(crate) fn run<E: SqlEngine>(
     totals.extend(of_engine.map(|(name, value)| (name.to_owned(), value)));
     for (name, value) in process_sums(server) {
         let before = of_server.get(name).copied().unwrap_or(0.0);
-        totals.insert(name.to_owned(), value - before);
+        // Counts of a killed server end with its processes.
+        totals.insert(name.to_owned(), (value - before).max(0.0));
     }
     if let (Some(before), Some(after)) = (simulated, vtime::totals()) {
         let cpu = (after.cpu_of_others - before.cpu_of_others) as f64 / 1e9;

@@ -1,7 +1,7 @@
 //! A private server: where it listens, and its process, started in its home, watched and stopped.
 //!
-//! Invariants: processes of a killed run are found by their mark; the server ends with the thread that started
-//! it.
+//! Invariants: processes of a killed run are found by their mark; the server ends with the thread that
+//! started it.
 
 use std::fs::{self, File};
 use std::net::{TcpListener, TcpStream};

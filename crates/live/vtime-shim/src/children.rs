@@ -58,7 +58,11 @@ type Fork = unsafe extern "C" fn() -> pid_t;
 pub unsafe extern "C" fn fork() -> pid_t {
     let Some(turn) = Turn::enter() else {
         // SAFETY: it has no arguments.
-        return unsafe { real!(fork: Fork)() };
+        let child = unsafe { real!(fork: Fork)() };
+        if child == 0 {
+            turn::begin_real_child();
+        }
+        return child;
     };
     if regions::is_any() {
         turn.uncovered("fork of a program that maps files of the drive");

@@ -460,6 +460,13 @@ pub fn begin_child(slot: i64) {
     }
 }
 
+/// In real time a child process takes a slot of its own when it first uses the drive.
+pub fn begin_real_child() {
+    if shared().is_some_and(is_real_time) {
+        STATE.with(|state| state.slot.set(None));
+    }
+}
+
 /// ID of this process.
 pub fn process() -> u32 {
     PROCESS.load(Relaxed)

@@ -17,6 +17,7 @@ mod lanes;
 mod offsets;
 mod sizes;
 mod sql;
+mod sql_mix;
 mod sql_numbers;
 pub mod stamp;
 mod values;
@@ -29,10 +30,8 @@ pub use kv::{KvAction, KvClient, KvKeys, KvOp, KvPlan, KvRole};
 pub use lanes::{LaneOp, Lanes};
 pub use offsets::Offsets;
 pub use sizes::Sizes;
-pub use sql::{
-    ACCOUNTS, SQL_C, SQL_PAD, SqlClient, SqlDialect, SqlMix, SqlOp, SqlPlan, TELLERS,
-    changed_bytes, phase_of, write_digits,
-};
+pub use sql::{ACCOUNTS, SQL_C, SQL_PAD, SqlClient, SqlOp, SqlPlan, TELLERS, write_digits};
+pub use sql_mix::{SqlDialect, SqlMix, changed_bytes, phase_of};
 pub use sql_numbers::{SqlKeys, SqlNumbers};
 pub use values::{KEY_DIGITS, ValueShape, Values, write_key};
 

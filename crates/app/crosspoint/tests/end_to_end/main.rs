@@ -23,6 +23,7 @@ mod on_a_model;
 mod open_loop;
 mod outputs;
 mod packages;
+mod postgres;
 mod power_cuts;
 mod punting;
 mod python;

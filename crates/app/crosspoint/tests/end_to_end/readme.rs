@@ -40,7 +40,7 @@ fn every_document_is_in_the_site() {
 
 /// Whether the engine of a one-line job is missing; reports it as skipped.
 fn is_missing(command: &str, there: &[&str]) -> bool {
-    let missing = ["rocksdb", "mariadb"].into_iter().find(|engine| {
+    let missing = ["rocksdb", "mariadb", "postgres"].into_iter().find(|engine| {
         command.starts_with(&format!("crosspoint run {engine}")) && !there.contains(engine)
     });
     missing.iter().for_each(|engine| skip(&format!("the command {command}"), engine));
@@ -72,6 +72,7 @@ fn run_commands_of(name: &str) -> u32 {
     let mut there = Vec::new();
     there.extend(has_rocksdb(&scratch).then_some("rocksdb"));
     there.extend(has("mariadbd").then_some("mariadb"));
+    there.extend(engine_postgres::Binary::find("auto").is_ok().then_some("postgres"));
     let mut tried = 0;
     for command in own {
         if is_missing(&command, &there) {
@@ -136,6 +137,10 @@ fn words_of(command: &str, place: &str, tiny: &str) -> String {
         .replace("quickstart-....tar.gz", "quickstart-made.tar.gz")
         .replace("RUN...", "runs/quickstart-made")
         .replace("run icpads-3dxpoint", &format!("run icpads-3dxpoint {short}"))
+        .replace(
+            "run live-postgres",
+            &format!("run live-postgres {short} --set experiment.*.job.records=100000"),
+        )
         .replace("/mnt/nvme", place)
         .replace("--runtime 2 ", "--runtime 1 ")
         .replace("--repeat 5", "--repeat 2")

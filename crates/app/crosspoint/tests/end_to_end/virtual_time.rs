@@ -220,7 +220,8 @@ fn a_server_and_its_clients_run_on_a_model() {
     let text = "schema = 2\nname = \"server\"\n[[stack]]\nname = \"gp3\"\ndevice = \"model:aws-gp3\"\n\
         [[stack]]\nname = \"optane\"\ndevice = \"model:intel-p4800x\"\ncores = 4\n\
         [[experiment]]\nname = \"commits\"\nwarm_up = \"0s\"\nduration = \"60s\"\n\
-        interval = \"100ms\"\noptional = true\n[experiment.job]\nengine = [\"mysql\", \"sqlite\"]\n\
+        interval = \"100ms\"\noptional = true\n[experiment.job]\n\
+        engine = [\"mysql\", \"sqlite\", \"postgres\"]\n\
         workload = \"update_non_index\"\nrecords = 2000\ntables = 1\nclients = 1\n\
         durability = \"device\"\noperations = 200\n";
     std::fs::write(scratch.path().join("server.toml"), text).expect("written");
@@ -234,7 +235,7 @@ fn a_server_and_its_clients_run_on_a_model() {
     }
     let figures = figures(&scratch);
     // A write of the volume takes 450 us, one of the Optane drive 10.
-    for engine in ["mysql", "sqlite"] {
+    for engine in ["mysql", "sqlite", "postgres"] {
         let [slow, fast] = ["gp3", "optane"].map(|drive| {
             let is = |one: &&Value| {
                 one["metric"] == "tx_rate" && one["engine"] == engine && one["stack"] == drive

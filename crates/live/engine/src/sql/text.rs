@@ -1,7 +1,7 @@
 //! The statements as text, as sysbench's scripts send them.
 //!
-//! Source: sysbench 1.0.20, `oltp_common.lua`; sysbench 0.5, `oltp.lua`; PostgreSQL 15, `pgbench.c`. A text is a pure function of its
-//! operation.
+//! Source: sysbench 1.0.20, `oltp_common.lua`; sysbench 0.5, `oltp.lua`; PostgreSQL 15, `pgbench.c`.
+//! A text is a pure function of its operation.
 
 use std::io::Write;
 

@@ -34,8 +34,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the server with `arguments` (of [`crate::arguments`]) in `home`, and waits until it answers. The
-    /// arguments added here come last, so that no setting overrides them.
+    /// Starts the server with `arguments` (of [`crate::arguments`]) in `home`, and waits until it answers.
+    /// The arguments added here come last, so that no setting overrides them.
     ///
     /// # Errors
     /// If its address is taken, or it does not start; with the last lines of its log.

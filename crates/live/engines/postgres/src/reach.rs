@@ -58,13 +58,12 @@ pub fn target_of(dsn: &str) -> Result<Target, String> {
     Ok(Target { address, user: user.into(), database: Some(database.into()), password })
 }
 
-/// SQL states as numbers: [`EngineError`] has a number for an error's code.
-pub(crate) fn code_of(state: &str) -> i32 {
-    i32::from_str_radix(state, 36).unwrap_or(0)
-}
+/// PostgreSQL's errors have states, in letters and digits, and no numbers.
+const NO_NUMBER: i32 = -1;
 
 fn refused(target: &Target, error: &EngineError) -> EngineError {
-    let is = |states: &[&str]| states.iter().any(|state| code_of(state) == error.code());
+    let said = error.reason();
+    let is = |states: &[&str]| states.iter().any(|state| said.contains(&with_state(state)));
     let next = if is(&["28P01", "28000"]) {
         format!(
             "check the user of the dsn; the password comes from the environment: \
@@ -81,13 +80,18 @@ fn refused(target: &Target, error: &EngineError) -> EngineError {
     EngineError::refused(reason, next)
 }
 
+/// How an error's state is written.
+fn with_state(state: &str) -> String {
+    format!("(SQL state {state})")
+}
+
 /// Converts an error that the server reported by its SQL state.
 pub(crate) fn of_server(state: &str, reason: String) -> EngineError {
     if GONE.contains(&state) {
         return EngineError::disconnected(reason);
     }
     let kind = if RETRYABLE.contains(&state) { ErrorKind::Retryable } else { ErrorKind::Failed };
-    EngineError::statement(kind, code_of(state), format!("{reason} (SQL state {state})"))
+    EngineError::statement(kind, NO_NUMBER, format!("{reason} {}", with_state(state)))
 }
 
 #[cfg(test)]
@@ -105,9 +109,15 @@ mod tests {
         assert!(target_of("mysql://me@h/d").is_err());
     }
 
+    /// Help that names another cause sends the user in circles.
     #[test]
-    fn sql_states_are_told_apart_by_their_numbers() {
-        assert_ne!(code_of("40001"), code_of("40P01"));
-        assert_eq!(code_of("??"), 0);
+    fn a_refused_connection_has_the_help_for_its_cause() {
+        let target = target_of("postgresql://me@h/d").unwrap();
+        for (state, help) in
+            [("28P01", "CROSSPOINT_SQL_PASSWORD"), ("3D000", "createdb d"), ("53300", "fewer")]
+        {
+            let error = refused(&target, &of_server(state, "no".into()));
+            assert!(error.help().unwrap().contains(help), "{state}: {:?}", error.help());
+        }
     }
 }

@@ -40,10 +40,11 @@ const fn place(class: OpClass) -> usize {
     class.index() - OpClass::Begin.index()
 }
 
-/// pgbench's tables without their indexes; its defaults.
+/// pgbench's tables, with its defaults.
 const PGBENCH: &str = "CREATE TABLE IF NOT EXISTS pgbench_accounts (aid INT NOT NULL PRIMARY KEY, bid INT, \
     abalance INT, filler CHAR(84)); \
-    CREATE TABLE IF NOT EXISTS pgbench_branches (bid INT NOT NULL PRIMARY KEY, bbalance INT, filler CHAR(88)); \
+    CREATE TABLE IF NOT EXISTS pgbench_branches (bid INT NOT NULL PRIMARY KEY, bbalance INT, \
+    filler CHAR(88)); \
     CREATE TABLE IF NOT EXISTS pgbench_tellers (tid INT NOT NULL PRIMARY KEY, bid INT, tbalance INT, \
     filler CHAR(84)); \
     CREATE TABLE IF NOT EXISTS pgbench_history (tid INT, bid INT, aid INT, delta INT, mtime TIMESTAMP, \

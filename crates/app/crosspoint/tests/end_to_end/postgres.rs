@@ -1,0 +1,234 @@
+//! PostgreSQL from the command line: results, leftovers of killed programs, and servers of the user's.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use engine::{Home, Hosting, Listen, Preload, PrivateServer, Target};
+use engine_postgres::{Binary, Server, connect_briefly, initialise};
+use serde_json::Value;
+use stack::{Journal, WorkArea};
+
+use crate::support::servers::{PASSWORD, figures, nothing_left, processes_on, value};
+use crate::support::{Scratch, expect, finish, skip, start_and_wait, stderr, stdout};
+
+/// Skips a test if no server is installed.
+fn has_postgres(test: &str) -> Option<()> {
+    let there = Binary::find("auto").is_ok();
+    if !there {
+        skip(test, "postgresql");
+    }
+    there.then_some(())
+}
+
+/// A study with one stack and experiments with these keys.
+fn write_study(scratch: &Scratch, seconds: u32, experiments: &[(&str, &str)]) {
+    let mut text =
+        "schema = 2\nname = \"pg\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n".to_owned();
+    for (name, keys) in experiments {
+        text.push_str(&format!(
+            "[[experiment]]\nname = \"{name}\"\nwarm_up = \"0s\"\nduration = \"{seconds}s\"\n\
+             interval = \"250ms\"\n[experiment.job]\nengine = \"postgres\"\n{keys}"
+        ));
+    }
+    std::fs::write(scratch.path().join("pg.toml"), text).expect("written");
+}
+
+const SYSBENCH: &str = "workload = \"read_write\"\nrecords = 2000\ntables = 2\nclients = 2\n";
+const PGBENCH: &str = "workload = \"tpcb_like\"\nrecords = 100_000\nclients = 2\n";
+
+/// Segments of System V shared memory, which no process holds.
+fn left_segments() -> usize {
+    let all = std::fs::read_to_string("/proc/sysvipc/shm").expect("segments");
+    all.lines().skip(1).count()
+}
+
+/// Results of both kinds of scripts: rates, classes, counters and settings.
+#[test]
+fn transactions_are_measured_on_a_private_postgres() {
+    let Some(()) = has_postgres("transactions of PostgreSQL") else { return };
+    let scratch = Scratch::new();
+    write_study(&scratch, 1, &[("sysbench", SYSBENCH), ("pgbench", PGBENCH)]);
+    let output = scratch.run("run pg.toml --out run");
+    expect(&output, 0);
+    assert!(stdout(&output).contains("PostgreSQL transactions reach "), "{}", stdout(&output));
+    let all = figures(&scratch);
+    let of = |experiment: &str| -> Vec<Value> {
+        all.iter().filter(|one| one["workload"] == experiment).cloned().collect()
+    };
+    for (experiment, class, per_transaction, queries) in
+        [("sysbench", "point_select", 10.0, 20.0), ("pgbench", "teller_update", 1.0, 7.0)]
+    {
+        let figures = of(experiment);
+        let whole = value(&figures, "tx_rate", "transaction");
+        let parts = value(&figures, "ops_rate", class) / whole;
+        assert!((parts / per_transaction - 1.0).abs() < 0.05, "{experiment}: {parts} of {class}");
+        let all = value(&figures, "query_rate", "all") / whole;
+        assert!((all / queries - 1.0).abs() < 0.05, "{experiment}: {all} statements");
+        for metric in ["server_cpu", "buffer_pool_hit_ratio", "redo_bytes"] {
+            assert!(value(&figures, metric, "all") > 0.0, "{experiment}: {metric}");
+        }
+    }
+    let trial = scratch.path().join("run/trials/0002-pgbench-d/trial.json");
+    let trial: Value = serde_json::from_slice(&std::fs::read(trial).expect("it")).expect("JSON");
+    for (name, is) in [("fsync", "on"), ("synchronous_commit", "on"), ("listen_addresses", "")] {
+        assert_eq!(trial["settings"][name], is, "{name}");
+    }
+    assert!(!trial["counters"].as_array().expect("samples").is_empty());
+    nothing_left(&scratch);
+}
+
+/// A kill of the program, or of the server, leaves no process and no shared memory, and the run can go on.
+#[test]
+fn a_killed_program_or_server_leaves_nothing() {
+    let Some(()) = has_postgres("a killed PostgreSQL") else { return };
+    let segments = left_segments();
+    let scratch = Scratch::new();
+    write_study(&scratch, 20, &[("long", SYSBENCH)]);
+    let words = ["run", "pg.toml", "--out", "run"];
+    let (mut child, _errors) = start_and_wait(&scratch, &words);
+    child.kill().expect("SIGKILL");
+    child.wait().expect("it ended");
+    expect(&scratch.run("clean"), 0);
+    nothing_left(&scratch);
+    write_study(&scratch, 20, &[("long", SYSBENCH)]);
+    let (child, errors) = start_and_wait(&scratch, &["run", "pg.toml", "--out", "second"]);
+    let server = first_server(scratch.path());
+    assert!(crate::support::sh(&format!("kill -9 {server}")));
+    let output = finish(child, errors);
+    expect(&output, 6);
+    assert!(stderr(&output).contains("ended by signal 9"), "{}", stderr(&output));
+    nothing_left(&scratch);
+    if crate::support::is_root() {
+        assert_eq!(left_segments(), segments, "shared memory is left");
+    }
+}
+
+/// The oldest process of a server that was started from this directory.
+fn first_server(place: &Path) -> u32 {
+    let all = processes_on(place).into_iter().filter(|number| {
+        std::fs::read_to_string(format!("/proc/{number}/comm"))
+            .is_ok_and(|name| name.trim() == "postgres")
+    });
+    all.min().expect("a server")
+}
+
+/// A server that plays the user's own, with a database of its tables, and an empty one.
+struct Theirs {
+    server: Server,
+    _area: WorkArea,
+    _dir: tempfile::TempDir,
+}
+
+impl Theirs {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let journal: &'static Journal =
+            Box::leak(Box::new(Journal::new(&dir.path().join("state"), |_, _, _| Ok(()))));
+        let area = WorkArea::create(journal, dir.path(), "theirs").expect("an area");
+        let binary = Binary::find("auto").expect("a server");
+        let place = area.fresh("database").expect("a directory");
+        let text = format!(
+            "schema = 2\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
+             name = \"e\"\n[experiment.job]\nengine = \"postgres\"\n{SYSBENCH}"
+        );
+        let plan = study::plan(&study::parse(&text, engines::list()).expect("a study"));
+        let study::Job::Sql(job) = plan.trials[0].job.clone() else { panic!("a SQL job") };
+        let never = AtomicBool::new(false);
+        let home = Home::make(&binary.path, &place).expect("folders");
+        initialise(&binary, &home, (journal.mark(), &never)).expect("a data directory");
+        let log = dir.path().join("theirs.log");
+        let (limits, pool) = (&stack::Limits::default(), units::Bytes::mib(32));
+        let private =
+            PrivateServer { place: &place, log: &log, pool, limits, preload: Preload::None };
+        let hosting = Hosting { journal, stop: &never };
+        let server = Server::start(&binary, hosting, (&home, private), (&Listen::Own, &job));
+        let server = server.expect("it starts");
+        let hba = std::fs::OpenOptions::new().append(true).open(place.join("data/pg_hba.conf"));
+        hba.expect("accounts").write_all(b"local all all scram-sha-256\n").expect("written");
+        let mut conn = connect_briefly(&server.target(None)).expect("a connection");
+        for statement in [
+            "SELECT pg_reload_conf()".to_owned(),
+            format!("CREATE ROLE rich LOGIN PASSWORD '{PASSWORD}'"),
+            format!("CREATE ROLE poor LOGIN PASSWORD '{PASSWORD}'"),
+            "CREATE DATABASE mine OWNER rich".into(),
+            "CREATE DATABASE empty OWNER rich".into(),
+        ] {
+            conn.run(&statement).expect("it is allowed");
+        }
+        Self { server, _area: area, _dir: dir }
+    }
+
+    /// The owner's account.
+    fn rich(&self, database: &str) -> Target {
+        let password = Some(engine::Secret::new(PASSWORD.into()));
+        Target { user: "rich".into(), password, ..self.server.target(Some(database)) }
+    }
+
+    fn keys(&self, user: &str, database: &str) -> String {
+        format!("{SYSBENCH}dsn = \"postgresql://{user}@{}:{database}\"\n", self.server.address())
+    }
+}
+
+/// Tables, roles and settings of a user's cluster must stay as they were, except for what the study names.
+#[test]
+fn a_users_cluster_stays_untouched() {
+    let Some(()) = has_postgres("a user's PostgreSQL") else { return };
+    let theirs = Theirs::start();
+    let mut conn = connect_briefly(&theirs.rich("mine")).expect("a connection");
+    conn.run(
+        "CREATE TABLE sbtest1 AS SELECT n * 3 AS id, 'mine' AS c FROM generate_series(1, 2000) n; \
+         CREATE TABLE letters (text TEXT); INSERT INTO letters VALUES ('dear')",
+    )
+    .expect("tables");
+    let mut sum = || {
+        let all = "SELECT count(*) || ' ' || sum(id) || ' ' || (SELECT string_agg(text, ',') FROM letters) \
+                   FROM sbtest1 WHERE c = 'mine'";
+        conn.one(all).expect("an answer").expect("a row")
+    };
+    let before = sum();
+    let mut admin = connect_briefly(&theirs.server.target(None)).expect("a connection");
+    let mut cluster = || {
+        let roles = "SELECT rolname FROM pg_roles UNION ALL SELECT datname FROM pg_database \
+                     UNION ALL SELECT name || setting FROM pg_settings ORDER BY 1";
+        admin.rows(roles).expect("roles")
+    };
+    let roles = cluster();
+    let scratch = Scratch::new();
+    let run = |keys: &str, password: &str, code: i32| {
+        write_study(&scratch, 1, &[("e", keys)]);
+        let mut command = scratch.crosspoint();
+        command.args(["run", "pg.toml", "--out", "run"]).env("CROSSPOINT_SQL_PASSWORD", password);
+        let output = command.output().expect("it starts");
+        expect(&output, code);
+        let said = stderr(&output) + &stdout(&output);
+        assert!(!said.contains(PASSWORD), "{said}");
+        let _ = std::fs::remove_dir_all(scratch.path().join("run"));
+        said
+    };
+    let said = run(&theirs.keys("rich", "mine"), PASSWORD, 4);
+    assert!(said.contains("tables that Crosspoint did not make"), "{said}");
+    assert!(said.contains("allow_overwrite = \"mine\""), "{said}");
+    let said = run(&theirs.keys("rich", "empty"), "wrong", 5);
+    assert!(said.contains("CROSSPOINT_SQL_PASSWORD"), "{said}");
+    let said = run(&theirs.keys("poor", "empty"), PASSWORD, 5);
+    assert!(said.contains("user poor cannot fill tables in database empty"), "{said}");
+    // An empty database becomes ours, and stays so.
+    run(&theirs.keys("rich", "empty"), PASSWORD, 0);
+    run(&theirs.keys("rich", "empty"), PASSWORD, 0);
+    let other = theirs.keys("rich", "empty").replace("records = 2000", "records = 3000");
+    let said = run(&other, PASSWORD, 4);
+    assert!(said.contains("tables of another study"), "{said}");
+    assert_eq!(sum(), before, "the user's tables");
+    // What depends on a table keeps all of them, even if they are given up.
+    let given = format!("{}allow_overwrite = \"mine\"\n", theirs.keys("rich", "mine"));
+    let mut conn = connect_briefly(&theirs.rich("mine")).expect("a connection");
+    conn.run("CREATE VIEW seen AS SELECT id FROM sbtest1").expect("a view");
+    let said = run(&given, PASSWORD, 6);
+    assert!(said.contains("none was dropped"), "{said}");
+    conn.run("DROP VIEW seen").expect("dropped");
+    run(&given, PASSWORD, 0);
+    let letters = conn.one("SELECT text FROM letters").expect("an answer");
+    assert_eq!(letters.as_deref(), Some("dear"), "a table that the study does not fill");
+    assert_eq!(cluster(), roles, "roles, databases and settings");
+}
