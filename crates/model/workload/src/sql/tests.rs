@@ -1,6 +1,7 @@
 //! The statement stream must be sysbench's, or results are not comparable.
 
 use super::*;
+use crate::phase_of;
 use crate::{Spacing, SqlKeys};
 use units::Rate;
 
