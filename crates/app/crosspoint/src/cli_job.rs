@@ -24,23 +24,25 @@ pub struct JobArguments {
     /// Block: size of the test file or of the modelled drive [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
-    /// All engines: number of client threads; MariaDB: number of connections [default: 1; MariaDB: 8]
+    /// All engines: number of client threads; MariaDB, PostgreSQL: of connections [default: 1; these: 8]
     #[arg(long, visible_aliases = ["threads", "numjobs"], value_name = "N")]
     pub clients: Option<u32>,
-    /// Databases: workload, named as in db_bench, YCSB or sysbench [default: overwrite; MariaDB:
-    /// read_write]
+    /// Databases: workload, named as in db_bench, YCSB, sysbench or pgbench [default: overwrite; MariaDB,
+    /// PostgreSQL: read_write]
     #[arg(long, value_name = "WORD")]
     pub workload: Option<String>,
-    /// Databases: number of records; MariaDB: rows per table [default: 100000; MariaDB: 25000]
+    /// Databases: number of records; MariaDB, PostgreSQL: rows per table; of pgbench: accounts, 100000 for
+    /// each unit of its scale [default: 100000; sysbench: 25000]
     #[arg(long, visible_alias = "rows", value_name = "N")]
     pub records: Option<u64>,
     /// LMDB, RocksDB, SQLite: value size [default: 400B]
     #[arg(long, value_name = "SIZE")]
     pub value_size: Option<String>,
-    /// MariaDB: number of tables [default: 4]
+    /// MariaDB, PostgreSQL: number of sysbench's tables [default: 4]
     #[arg(long, value_name = "N")]
     pub tables: Option<u32>,
-    /// MariaDB: buffer pool size, absolute or as a percentage of the size of all tables [default: 128MiB]
+    /// MariaDB, PostgreSQL: buffer pool (shared_buffers), a size or a percentage of the tables' size
+    /// [default: 128MiB]
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub buffer_pool: Option<String>,
     /// Databases: memory limit, including page cache; a size or, for LMDB, RocksDB and SQLite, a percentage
@@ -48,7 +50,7 @@ pub struct JobArguments {
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub memory: Option<String>,
     /// Databases: commit durability: none, os (survives a process crash) or device (survives power loss)
-    /// [default: os; MariaDB: device]
+    /// [default: os; MariaDB, PostgreSQL: device]
     #[arg(long, value_name = "WORD")]
     pub durability: Option<String>,
     /// Open loop: offered load with Poisson arrivals, e.g. 5k/s [default: closed loop]

@@ -157,12 +157,15 @@ fn key_value_job(text: &mut String, job: &JobArguments) {
 }
 
 fn sql_job(text: &mut String, job: &JobArguments) {
+    // pgbench has hyphens in its names.
+    let workload = job.workload.as_deref().unwrap_or("read_write").replace('-', "_");
+    let of_pgbench = workload.parse().is_ok_and(study::SqlWorkload::is_of_pgbench);
     let _ = writeln!(
         text,
         "workload = {}\ntables = {}\nrecords = {}\nclients = {}\ndurability = {}",
-        quoted(job.workload.as_deref().unwrap_or("read_write")),
+        quoted(&workload),
         job.tables.unwrap_or(4),
-        job.records.unwrap_or(25_000),
+        job.records.unwrap_or(if of_pgbench { 100_000 } else { 25_000 }),
         job.clients.unwrap_or(8),
         quoted(job.durability.as_deref().unwrap_or("device")),
     );

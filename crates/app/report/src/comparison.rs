@@ -17,7 +17,9 @@ use workload::OpClass;
 use crate::chart::short;
 use crate::decision_view::{limited_words, times_number};
 use crate::finding::{Finding, Order, Side};
-use crate::words::{engine_title, experiment_title, point_words, storage_words, varied_words};
+use crate::words::{
+    engine_title, experiment_title, point_words, storage_words, varied_words, with_clients,
+};
 
 /// Ratios closer to 1 than this give no headline.
 const ABOUT: f64 = 0.05;
@@ -69,11 +71,19 @@ pub(crate) fn across(run: &Run, decisions: &[Decision<'_>]) -> Option<Finding> {
             () => format!("{subject}, {within}"),
         }
     };
+    let ends = [&all.ratios[0], &all.ratios[all.ratios.len() - 1]];
+    let [mut of_least, mut of_most] = ends.map(job);
+    if of_least == of_most {
+        // One job with several numbers of clients.
+        let with = |(_, _, place): &(f64, DecisionMetric, usize)| with_clients(&all.groups[*place]);
+        of_least = format!("{of_most} {}", with(ends[0]));
+        of_most = format!("those {}", with(ends[1]));
+    }
     Some(Finding::Across {
         best: title(best).to_owned(),
         here: place(first.here()),
-        least: (*least, job(&all.ratios[0])),
-        most: (*most, job(&all.ratios[all.ratios.len() - 1])),
+        least: (*least, of_least),
+        most: (*most, of_most),
     })
 }
 

@@ -104,6 +104,13 @@ pub(crate) fn clients_word(group: &Group<'_>) -> &'static str {
     }
 }
 
+/// The load of a job: `with 4 connections`.
+pub(crate) fn with_clients(group: &Group<'_>) -> String {
+    let count = group.first.point.get("clients").map_or("1", String::as_str);
+    let what = if is_sql(group.first) { "connection" } else { clients_word(group) };
+    format!("with {}", counted(count, what))
+}
+
 /// `1 reader`, `4 readers`.
 fn counted(count: &str, what: &str) -> String {
     let plural = if count == "1" { "" } else { "s" };

@@ -69,7 +69,7 @@ pub fn overwrites(study: &study::Study) -> Vec<String> {
     let schemas = study.experiment.iter().filter_map(|experiment| {
         let sql = experiment.job.first().sql()?;
         let (name, dsn) = (sql.allow_overwrite.as_ref()?, sql.dsn.as_ref()?);
-        Some(format!("tables sbtest1 to sbtest{} of database {name} on {dsn}", sql.tables))
+        Some(format!("tables {} of database {name} on {dsn}", sql.table_names().join(", ")))
     });
     let variables = study.experiment.iter().filter_map(|experiment| {
         let sql = experiment.job.first().sql()?;

@@ -12,7 +12,7 @@ use observe::{BlockDevice, Control, Counter};
 use stats::{LoadRecord, TrialResult};
 use study::sql_plan;
 use units::{Nanos, Seed};
-use workload::{OpClass, SqlClient, changed_bytes};
+use workload::SqlClient;
 
 use crate::protocol::SqlRequest;
 use crate::trial::{Meter, add_served};
@@ -48,7 +48,7 @@ pub(crate) fn load_tables<E: SqlEngine>(
         usage,
         disk,
         db_bytes: engine.table_bytes(),
-        user_bytes: rows * u64::from(changed_bytes(OpClass::Insert)),
+        user_bytes: rows * job.row_bytes(),
     };
     let totals = BTreeMap::from([(PAGE_BYTES.to_owned(), engine.page_bytes() as f64)]);
     let path = engine.version();
@@ -63,6 +63,7 @@ pub(crate) fn run<E: SqlEngine>(
 ) -> Result<Option<Box<TrialMessage>>, EngineError> {
     let job = &request.job;
     let engine = E::open(&request.place, job)?;
+    engine.begin()?;
     let trial = request.parameters.spec(Some(SqlSpec::FAILURES_MAX));
     let plan = sql_plan(job, trial.timeline.until());
     let spec = SqlSpec { trial, changes: job.change.clone() };

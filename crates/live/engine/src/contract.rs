@@ -156,6 +156,14 @@ pub trait SqlEngine: Engine<Job = study::SqlJob> {
         Ok(())
     }
 
+    /// Brings loaded tables into the state in which every trial begins, whatever earlier ones did.
+    ///
+    /// # Errors
+    /// The engine's own message.
+    fn begin(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     /// Opens a connection; `statements` prepares the workload's statements.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 use crate::{Address, EngineError, Home, Hosting, Preload, PrivateServer, Server};
 
@@ -245,12 +245,36 @@ impl Server for PrivateProcess {
 impl Drop for PrivateProcess {
     fn drop(&mut self) {
         if !self.stopped {
+            // Its children would go on writing for a while.
+            let all = observe::family(self.child.id()).into_iter().skip(1);
+            let open = |id: u32| pidfd_open(Pid::from_raw(id as i32)?, PidfdFlags::empty()).ok();
+            let children: Vec<_> = all.filter_map(open).collect();
             let _ = self.child.kill();
+            for child in &children {
+                let _ = pidfd_send_signal(child, Signal::KILL);
+            }
             // A process that waits for a device may remain; it is left to the undo journal.
             let began = Instant::now();
             while began.elapsed() < GONE_MAX && matches!(self.child.try_wait(), Ok(None)) {
                 std::thread::sleep(LOOK);
             }
+            remove_segments(self.child.id());
+        }
+    }
+}
+
+/// Removes System V shared memory that a killed server made, if it has no name space of its own.
+fn remove_segments(process: u32) {
+    let all = fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
+    for line in all.lines().skip(1) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, id, _, _, maker, _, attached, ..] = words[..] else { continue };
+        if attached == "0"
+            && maker.parse() == Ok(process)
+            && let Ok(id) = id.parse()
+        {
+            // SAFETY: the call takes no memory; the segment is ours, or it fails.
+            unsafe { libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()) };
         }
     }
 }

@@ -23,7 +23,7 @@ pub use host_cpu::{HostCpu, cores, cpus};
 pub use io_workers::IoWorkers;
 pub use page_cache::page_cache_costs;
 pub use provenance::{Provenance, StorageFacts, memory_available};
-pub use sampler::{Counter, sample, watch_process};
+pub use sampler::{Counter, family, sample, watch_process};
 pub use scheduling::{ThreadClock, ThreadTimes, give_way, go_first};
 pub use usage::{thread_usage, usage};
 pub use wake_ups::{Hop, Waking, hop_anywhere, hops, interrupt_wake_ups, unheard_call};

@@ -96,7 +96,8 @@ pub fn watch_process(process: u32) -> Vec<Counter> {
 }
 
 /// A process and its living descendants.
-fn family(process: u32) -> Vec<u32> {
+#[must_use]
+pub fn family(process: u32) -> Vec<u32> {
     let mut family = vec![process];
     let mut next = 0;
     while let Some(one) = family.get(next).copied() {

@@ -21,12 +21,14 @@ pub struct SqlJob {
     #[serde(default = "auto")]
     pub listen: String,
     /// A running server instead of a private one: `mysql://USER@HOST:PORT/DATABASE` or
-    /// `mysql://USER@/path/of/socket:DATABASE`; the password from the environment variable
-    /// CROSSPOINT_SQL_PASSWORD. The connection is not encrypted. The database must be empty (it is then
+    /// `mysql://USER@/path/of/socket:DATABASE`, with `postgresql` for PostgreSQL; the password from the
+    /// environment variable CROSSPOINT_SQL_PASSWORD. The connection is not encrypted. The database must be
+    /// empty (it is then
     /// marked as ours, and its tables stay for the next run), or carry our mark for the same tables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dsn: Option<String>,
-    /// Name of the dsn's database, if its tables sbtest1, sbtest2, ... may be overwritten. Without it only an
+    /// Name of the dsn's database, if its tables sbtest1, sbtest2, ... (pgbench_accounts, ...) may be
+    /// overwritten. Without it only an
     /// empty database is used, or one that carries this program's mark for the same tables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_overwrite: Option<String>,
@@ -42,7 +44,8 @@ pub struct SqlJob {
     /// Tables, 1 to 1000.
     #[serde(default = "number::<4>")]
     pub tables: u32,
-    /// Rows per table, 1 to 2 billion; about 240 bytes each with their index.
+    /// Rows per table, 1 to 2 billion; about 240 bytes each with their index. Of pgbench: accounts, 100,000
+    /// for each unit of its scale, 150 bytes each.
     pub records: u64,
     /// Rows of a range, 1 to a million.
     #[serde(default = "number::<100>")]
@@ -65,7 +68,8 @@ pub struct SqlJob {
     /// `operations`.
     #[serde(default)]
     pub race: bool,
-    /// What a committed transaction survives: `innodb_flush_log_at_trx_commit` 0, 2 or 1.
+    /// What a committed transaction survives: `innodb_flush_log_at_trx_commit` 0, 2 or 1; `fsync` off,
+    /// `synchronous_commit` off or on.
     #[serde(default = "default_durability")]
     pub durability: Durability,
     /// Variables that are set during the trial: `[{ at = "20s", set = "innodb_buffer_pool_size=16M" }]`. On a
@@ -94,8 +98,8 @@ pub struct SqlJob {
 /// Bytes of a row with its share of the secondary index, InnoDB 16 KiB pages, 100 000 rows loaded in order
 /// (measured with MariaDB 10.11: 242).
 const ROW_BYTES: u64 = 242;
-/// Bytes of one of pgbench's accounts with its index (PostgreSQL manual, "pgbench": 16 MB per 100,000).
-const ACCOUNT_BYTES: u64 = 160;
+/// Bytes of one of pgbench's accounts with its index (measured with PostgreSQL 15: 150).
+const ACCOUNT_BYTES: u64 = 150;
 
 impl SqlJob {
     /// Approximate bytes of the tables.
@@ -109,6 +113,16 @@ impl SqlJob {
     pub(crate) fn in_effect(self) -> Self {
         let tables = if self.workload.is_of_pgbench() { 1 } else { self.tables };
         Self { tables, ..self }
+    }
+
+    /// Bytes of a row's columns, declared sizes.
+    #[must_use]
+    pub const fn row_bytes(&self) -> u64 {
+        match self.workload.is_of_pgbench() {
+            // aid, bid, abalance and filler.
+            true => 4 + 4 + 4 + 84,
+            false => workload::changed_bytes(workload::OpClass::Insert) as u64,
+        }
     }
 
     /// Names of the workload's tables in a database.

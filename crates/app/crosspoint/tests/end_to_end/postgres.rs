@@ -165,6 +165,13 @@ impl Theirs {
         Target { user: "rich".into(), password, ..self.server.target(Some(database)) }
     }
 
+    /// The values that ALTER SYSTEM gave variables.
+    fn altered(&self) -> Vec<Vec<Option<String>>> {
+        let mut conn = connect_briefly(&self.server.target(None)).expect("a connection");
+        let all = "SELECT name, setting FROM pg_file_settings WHERE sourcefile LIKE '%auto.conf'";
+        conn.rows(all).expect("settings")
+    }
+
     fn keys(&self, user: &str, database: &str) -> String {
         format!("{SYSBENCH}dsn = \"postgresql://{user}@{}:{database}\"\n", self.server.address())
     }
@@ -231,4 +238,47 @@ fn a_users_cluster_stays_untouched() {
     let letters = conn.one("SELECT text FROM letters").expect("an answer");
     assert_eq!(letters.as_deref(), Some("dear"), "a table that the study does not fill");
     assert_eq!(cluster(), roles, "roles, databases and settings");
+}
+
+/// A variable that stays changed after a trial, or after a kill, spoils the user's server.
+#[test]
+fn variables_of_a_users_server_are_restored() {
+    let Some(()) = has_postgres("variables of a user's PostgreSQL") else { return };
+    let theirs = Theirs::start();
+    let mut conn = connect_briefly(&theirs.server.target(None)).expect("a connection");
+    conn.run("CREATE DATABASE ours").expect("created");
+    conn.run("ALTER SYSTEM SET work_mem = '5MB'").expect("set");
+    let before = theirs.altered();
+    assert_eq!(before.len(), 1, "{before:?}");
+    let account = theirs.server.target(None).password.expect("a password");
+    let scratch = Scratch::new();
+    let command = |words: &[&str]| {
+        let mut command = scratch.crosspoint();
+        command.args(words).env("CROSSPOINT_SQL_PASSWORD", account.text());
+        command
+    };
+    let change = |set: &str| format!("change = [{{ at = \"100ms\", set = \"{set}\" }}]\n");
+    let keys = theirs.keys("crosspoint", "ours");
+    let both = change("work_mem=8MB;checkpoint_timeout=17min");
+    write_study(&scratch, 1, &[("e", &format!("{keys}{both}"))]);
+    let output = command(&["run", "pg.toml", "--out", "run"]).output().expect("it starts");
+    expect(&output, 0);
+    let trial = scratch.path().join("run/trials/0001-e-d/trial.json");
+    let trial: Value = serde_json::from_slice(&std::fs::read(trial).expect("it")).expect("JSON");
+    assert_eq!(trial["settings"]["checkpoint_timeout"], "17min", "the change took effect");
+    assert_eq!(theirs.altered(), before);
+    // A killed run owes the restoration to `clean`.
+    write_study(&scratch, 20, &[("e", &format!("{keys}{both}"))]);
+    let killed = command(&["run", "pg.toml", "--out", "killed", "--progress", "plain"]);
+    let (mut child, _errors) = crate::support::wait_for_interval(killed);
+    child.kill().expect("SIGKILL");
+    child.wait().expect("it ended");
+    assert_ne!(theirs.altered(), before);
+    expect(&command(&["clean"]).output().expect("it starts"), 0);
+    assert_eq!(theirs.altered(), before);
+    // What takes a restart would be reported without being true.
+    write_study(&scratch, 1, &[("e", &format!("{keys}{}", change("huge_pages=off")))]);
+    let output = command(&["run", "pg.toml", "--out", "third"]).output().expect("it starts");
+    assert!(stderr(&output).contains("takes effect at the server's start alone"), "{output:?}");
+    assert_eq!(theirs.altered(), before);
 }

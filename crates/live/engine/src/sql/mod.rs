@@ -68,10 +68,12 @@ pub fn measure<E: SqlEngine, W: Workload<Op = SqlOp> + Send>(
     let mut notes = Vec::new();
     let mut read = |now| {
         while let Some(change) = due.pop_if(|change| change.at <= now) {
-            notes.push(match engine.set(&change.set) {
-                Ok(()) => format!("set {} at {now}", change.set),
-                Err(error) => format!("{} could not be set at {now}: {error}", change.set),
-            });
+            for pair in change.set.split(';').filter(|pair| !pair.is_empty()) {
+                notes.push(match engine.set(pair) {
+                    Ok(()) => format!("set {pair} at {now}"),
+                    Err(error) => format!("{pair} could not be set at {now}: {error}"),
+                });
+            }
         }
         let mut counters = engine.counters();
         counters.extend(watch());

@@ -29,6 +29,8 @@ const SASL_FINAL: u32 = 12;
 pub struct Conn {
     socket: OwnedFd,
     wire: Wire,
+    /// Time limit of an answer.
+    answer: Option<Duration>,
 }
 
 fn lost(error: impl std::fmt::Display) -> EngineError {
@@ -56,28 +58,40 @@ impl Conn {
         for timeout in [Timeout::Recv, Timeout::Send] {
             set_socket_timeout(&socket, timeout, answer).map_err(lost)?;
         }
-        let mut conn = Self { socket, wire: Wire::new() };
+        let mut conn = Self { socket, wire: Wire::new(), answer };
         conn.log_in(target)?;
         Ok(conn)
     }
 
     fn log_in(&mut self, target: &Target) -> Result<(), EngineError> {
         let database = target.database.as_deref().unwrap_or("postgres");
-        let parameters = [
+        let mut parameters = vec![
             ("user", target.user.as_str()),
             ("database", database),
             ("client_encoding", "UTF8"),
             ("application_name", "crosspoint"),
         ];
+        if self.answer.is_some() {
+            // Nothing that a study changes may keep us from changing it back.
+            parameters.extend([
+                ("statement_timeout", "0"),
+                ("lock_timeout", "0"),
+                ("idle_session_timeout", "0"),
+                ("default_transaction_read_only", "off"),
+            ]);
+        }
         let mut out = BytesMut::new();
         frontend::startup_message(parameters, &mut out).map_err(invalid)?;
-        self.wire.send(&self.socket, &out)?;
+        self.send(&out)?;
         let password = target.password.as_ref().map_or("", engine::Secret::text).as_bytes();
-        let mut scram = None;
+        let (mut scram, mut proven) = (None, true);
         while let Some(Login { kind, rest }) = self.wire.login(&self.socket)? {
             out.clear();
             match kind {
-                LOGGED_IN => continue,
+                LOGGED_IN if proven => continue,
+                CLEAR_PASSWORD | MD5_PASSWORD if is_far(&target.address) => {
+                    return Err(lost("the server asks for an unprotected password"));
+                }
                 CLEAR_PASSWORD => frontend::password_message(password, &mut out),
                 MD5_PASSWORD => {
                     let salt = rest.first_chunk().copied().unwrap_or_default();
@@ -85,14 +99,17 @@ impl Conn {
                     frontend::password_message(hash.as_bytes(), &mut out)
                 }
                 SASL => {
+                    proven = false;
                     let binding = ChannelBinding::unsupported();
                     let begun = scram.insert(ScramSha256::new(password, binding));
                     frontend::sasl_initial_response(SCRAM_SHA_256, begun.message(), &mut out)
                 }
                 SASL_CONTINUE | SASL_FINAL => {
-                    let scram = scram.as_mut().ok_or_else(|| lost("an answer to no question"))?;
+                    let scram =
+                        scram.as_mut().ok_or_else(|| lost("an unexpected message of SASL"))?;
                     if kind == SASL_FINAL {
                         scram.finish(&rest).map_err(lost)?;
+                        proven = true;
                         continue;
                     }
                     scram.update(&rest).map_err(lost)?;
@@ -101,7 +118,7 @@ impl Conn {
                 other => return Err(lost(format!("the server wants a login of kind {other}"))),
             }
             .map_err(invalid)?;
-            self.wire.send(&self.socket, &out)?;
+            self.send(&out)?;
         }
         Ok(())
     }
@@ -147,7 +164,7 @@ impl Conn {
 
     /// Sends an encoded request.
     pub(crate) fn send(&mut self, request: &[u8]) -> Result<(), EngineError> {
-        self.wire.send(&self.socket, request)
+        self.wire.send(&self.socket, request, self.answer)
     }
 
     /// Reads what has arrived of a result; returns `true` once it is complete.
@@ -156,9 +173,27 @@ impl Conn {
     }
 }
 
+impl Drop for Conn {
+    /// Says goodbye: otherwise the server keeps the session, and its locks, until it notices.
+    fn drop(&mut self) {
+        let _ = self.wire.send(&self.socket, b"X\0\0\0\x04", None);
+    }
+}
+
 impl AsFd for Conn {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// Whether others may read what is sent there.
+fn is_far(address: &Address) -> bool {
+    match address {
+        Address::Socket(_) => false,
+        Address::Tcp { host, .. } => {
+            host != "localhost"
+                && !host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+        }
     }
 }
 

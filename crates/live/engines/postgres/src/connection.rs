@@ -27,29 +27,17 @@ pub(crate) fn check(target: &Target, job: &SqlJob) -> Result<(), EngineError> {
     let major = major_of(&version).unwrap_or(0);
     check_version(major).map_err(|reason| EngineError::refused(reason, "use a newer server"))?;
     owner::look(&mut conn, job)?;
-    owner::drop_left_probe(&mut conn)?;
-    let probe = owner::PROBE;
     let database = target.database.as_deref().unwrap_or_default();
-    for statement in [
-        // Fails if a foreign table has this name.
-        format!("CREATE TABLE {probe} (id INT PRIMARY KEY, k INT)"),
-        format!("COMMENT ON TABLE {probe} IS '{}'", owner::COMMENT),
-        format!("CREATE INDEX ON {probe}(k)"),
-        format!("INSERT INTO {probe} VALUES (1, 1)"),
-        format!("DROP TABLE {probe}"),
-    ] {
-        conn.run(&statement).map_err(|error| {
-            let user = &target.user;
-            EngineError::refused(
-                format!("user {user} cannot fill tables in database {database}: {error}"),
-                format!(
-                    "GRANT CREATE, USAGE ON SCHEMA public TO {user} in {database}, or use a \
-                         database that belongs to {user}"
-                ),
-            )
-        })?;
-    }
-    Ok(())
+    owner::probe(&mut conn).map_err(|error| {
+        let user = &target.user;
+        EngineError::refused(
+            format!("user {user} cannot fill tables in database {database}: {error}"),
+            format!(
+                "GRANT CREATE, USAGE ON SCHEMA public TO {user} in {database}, or use a database that \
+                 belongs to {user}"
+            ),
+        )
+    })
 }
 
 /// A PostgreSQL server as an engine.
@@ -150,6 +138,17 @@ impl SqlEngine for Postgres {
             Some(_) => owner::claim(&mut connect_briefly(&self.target)?, &self.job),
             None => Ok(()),
         }
+    }
+
+    /// As pgbench does at its start.
+    fn begin(&self) -> Result<(), EngineError> {
+        if !self.job.workload.is_of_pgbench() {
+            return Ok(());
+        }
+        let mut conn = connect_briefly(&self.target)?;
+        conn.run("VACUUM pgbench_branches")?;
+        conn.run("VACUUM pgbench_tellers")?;
+        conn.run("TRUNCATE pgbench_history")
     }
 
     fn connect(&self, statements: bool) -> Result<PostgresSession, EngineError> {

@@ -13,7 +13,7 @@ use crate::binary::Binary;
 use crate::connection::check as check_server;
 use crate::initialise::initialise;
 use crate::options::Own;
-use crate::owner::{before_change, hold, restore};
+use crate::owner::{before_change, hold, hold_settings, restore};
 use crate::reach::target_of;
 use crate::server::Server;
 
@@ -78,7 +78,8 @@ fn start(
 fn reach(job: &SqlJob, dsn: &str, journal: &Journal) -> Result<Reached, EngineError> {
     let refuse = |reason| EngineError::refused(reason, "correct the dsn");
     let target = target_of(dsn).map_err(refuse)?;
-    let held = Box::new(hold(&target)?);
+    let settings = if job.change.is_empty() { None } else { Some(hold_settings(&target)?) };
+    let held = Box::new((hold(&target)?, settings));
     check_server(&target, job)?;
     if journal.owed_to(dsn).map_err(|error| refuse(error.to_string()))? {
         return Err(EngineError::refused(
@@ -105,7 +106,11 @@ fn pool(job: &SqlJob, tables: Option<u64>) -> Bytes {
     Bytes(wanted.max(POOL_LEAST).next_multiple_of(PAGE))
 }
 
+/// A folder for each database, and that of the write-ahead log.
 fn data(place: &Path) -> Vec<PathBuf> {
     let data = place.join(DATA);
-    vec![data.join("base"), data.join("pg_wal"), data]
+    let databases = std::fs::read_dir(data.join("base")).into_iter().flatten().flatten();
+    let mut all: Vec<PathBuf> = databases.map(|entry| entry.path()).collect();
+    all.extend([data.join("pg_wal"), data.join("global"), data]);
+    all
 }

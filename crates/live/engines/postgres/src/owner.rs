@@ -12,9 +12,9 @@ use crate::reach::{connect_briefly, target_of};
 /// Table that marks ownership.
 const MARK: &str = "crosspoint_mark";
 /// Table for testing privileges.
-pub(crate) const PROBE: &str = "crosspoint_may_this_user";
+const PROBE: &str = "crosspoint_may_this_user";
 /// Comment of our auxiliary tables: a name alone proves nothing.
-pub(crate) const COMMENT: &str = "made by Crosspoint";
+const COMMENT: &str = "made by Crosspoint";
 /// Number of tables listed in a refusal.
 const NAMED: usize = 3;
 /// Key of the advisory lock that a run holds in the database.
@@ -37,18 +37,19 @@ fn identity(job: &SqlJob) -> String {
     job.identity().chars().take(180).collect()
 }
 
-/// Tables, views, sequences and functions of users, except a leftover privilege test: a database with one is
-/// not empty, and not ours to take.
+/// Tables, views, sequences and functions of users, not of extensions: a database with one is not empty, and
+/// not ours to take.
 const CONTENTS: &str = "SELECT format('%I.%I', n.nspname, c.relname) \
      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
      WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f') AND n.nspname !~ '^pg_' \
      AND n.nspname <> 'information_schema' \
-     AND NOT (c.relname = 'crosspoint_may_this_user' \
-     AND coalesce(obj_description(c.oid, 'pg_class'), '') = 'made by Crosspoint') \
+     AND NOT EXISTS (SELECT 1 FROM pg_depend d WHERE d.classid = 'pg_class'::regclass \
+     AND d.objid = c.oid AND d.deptype = 'e') \
      UNION ALL SELECT format('%I.%I()', n.nspname, p.proname) \
      FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
      WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' \
-     AND NOT EXISTS (SELECT 1 FROM pg_depend d WHERE d.objid = p.oid AND d.deptype = 'e') ORDER BY 1";
+     AND NOT EXISTS (SELECT 1 FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass \
+     AND d.objid = p.oid AND d.deptype = 'e') ORDER BY 1";
 
 /// The first values of rows.
 fn firsts(conn: &mut Conn, text: &str) -> Result<Vec<String>, EngineError> {
@@ -104,14 +105,13 @@ pub(crate) fn look(conn: &mut Conn, job: &SqlJob) -> Result<(), EngineError> {
     ))
 }
 
-/// Drops a leftover privilege test; a table of that name without our comment stays.
-pub(crate) fn drop_left_probe(conn: &mut Conn) -> Result<(), EngineError> {
-    let comment =
-        conn.one(&format!("SELECT obj_description(to_regclass('{PROBE}'), 'pg_class')"))?;
-    match comment.as_deref() == Some(COMMENT) {
-        true => conn.run(&format!("DROP TABLE {PROBE}")),
-        false => Ok(()),
-    }
+/// Tests whether the account may create and fill tables, in a transaction that is rolled back.
+pub(crate) fn probe(conn: &mut Conn) -> Result<(), EngineError> {
+    let tested = conn.run(&format!(
+        "BEGIN; CREATE TABLE {PROBE} (id INT PRIMARY KEY, k INT); CREATE INDEX ON {PROBE}(k); \
+         INSERT INTO {PROBE} VALUES (1, 1); DROP TABLE {PROBE}"
+    ));
+    conn.run("ROLLBACK").and(tested)
 }
 
 /// Takes ownership: marks the database and drops tables of another job, all or none.
@@ -127,6 +127,21 @@ pub(crate) fn claim(conn: &mut Conn, job: &SqlJob) -> Result<(), EngineError> {
     let mut due = job.table_names();
     due.push(MARK.to_owned());
     due.retain(|name| tables.contains(&format!("{schema}.{name}")));
+    // Partitions would be dropped with their table.
+    let names: Vec<String> =
+        due.iter().map(|name| format!("'{schema}.{name}'::regclass")).collect();
+    if !names.is_empty() {
+        let parents = format!(
+            "SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent IN ({})",
+            names.join(", ")
+        );
+        if let Some(part) = conn.one(&parents)? {
+            return Err(EngineError::not_ours(
+                format!("{part} is a partition of a table to be dropped; none was dropped"),
+                "name another database",
+            ));
+        }
+    }
     let drop = match due.is_empty() {
         true => String::new(),
         false => format!("DROP TABLE {}; ", due.join(", ")),
@@ -159,6 +174,7 @@ fn name_of(name: &str) -> Result<String, EngineError> {
 /// Sets a variable of the running server for all sessions; `None` resets it to its configuration files.
 pub(crate) fn set(conn: &mut Conn, name: &str, value: Option<&str>) -> Result<(), EngineError> {
     let name = name_of(name)?;
+    check_context(conn, &name)?;
     conn.run(&match value {
         Some(value) => {
             format!("ALTER SYSTEM SET {name} = '{}'", value.trim().replace('\'', "''"))
@@ -175,10 +191,26 @@ pub(crate) struct Held(#[allow(dead_code, reason = "the lock is this connection'
 /// Locks the database on the user's server: two runs at once would load into each other's tables.
 pub(crate) fn hold(target: &Target) -> Result<Held, EngineError> {
     let mut conn = connect_briefly(target)?;
+    // A session that is ended for idling would drop the lock.
+    conn.run("SET idle_session_timeout = 0")?;
+    lock(&mut conn, "database")?;
+    Ok(Held(conn))
+}
+
+fn lock(conn: &mut Conn, what: &str) -> Result<(), EngineError> {
     if conn.one(&format!("SELECT pg_try_advisory_lock({LOCK})"))?.as_deref() == Some("t") {
-        return Ok(Held(conn));
+        return Ok(());
     }
-    Err(EngineError::refused("another Crosspoint run uses this database", "wait until it ends"))
+    let reason = format!("another Crosspoint run uses this {what}");
+    Err(EngineError::refused(reason, "wait until it ends"))
+}
+
+/// Locks the settings of the user's server, which all its databases share.
+pub(crate) fn hold_settings(target: &Target) -> Result<Held, EngineError> {
+    let mut conn = connect_briefly(&Target { database: None, ..target.clone() })?;
+    conn.run("SET idle_session_timeout = 0")?;
+    lock(&mut conn, "server")?;
+    Ok(Held(conn))
 }
 
 /// Values that `ALTER SYSTEM` gave the variables that a job changes on the user's server; empty where it gave
@@ -195,6 +227,7 @@ pub(crate) fn before_change(
             if before.iter().any(|(noted, _)| *noted == name) {
                 continue;
             }
+            check_context(&mut conn, &name)?;
             let value = altered(&mut conn, &name).map_err(|error| not_settable(&name, &error))?;
             // Set to what it is: a test of the privilege.
             let same = Some(value.as_str()).filter(|value| !value.is_empty());
@@ -203,6 +236,17 @@ pub(crate) fn before_change(
         }
     }
     Ok(before)
+}
+
+/// Checks that a variable takes effect while the server runs.
+fn check_context(conn: &mut Conn, name: &str) -> Result<(), EngineError> {
+    let asked = format!("SELECT context FROM pg_settings WHERE name = '{}'", name_of(name)?);
+    let reason = match conn.one(&asked)?.as_deref() {
+        Some("sighup" | "superuser" | "user") => return Ok(()),
+        Some(_) => format!("{name} takes effect at the server's start alone"),
+        None => format!("this server has no variable {name}"),
+    };
+    Err(EngineError::refused(reason, "leave it out of `change`"))
 }
 
 /// The value that `ALTER SYSTEM` gave a variable; empty if none.

@@ -277,15 +277,37 @@ mod tests {
     #[test]
     fn a_request_that_is_written_over_is_the_one_that_is_encoded() {
         for class in OpClass::STATEMENTS {
-            let (first, last) = (false, false);
-            let op = |row: u64, seed: u64| {
-                let text = Seed(seed);
-                SqlOp { class, table: 2, row, other: row + 99, amount: 0, text, first, last }
-            };
-            let mut prepared = Prepared::new("t2_7", &op(1, 1)).unwrap();
-            prepared.write_over(&op(4711, 2));
-            assert_eq!(prepared.request, Prepared::new("t2_7", &op(4711, 2)).unwrap().request);
+            let mut prepared = Prepared::new("t2_7", &op(class, 1)).unwrap();
+            prepared.write_over(&op(class, 4711));
+            let whole = Prepared::new("t2_7", &op(class, 4711)).unwrap();
+            assert_eq!(prepared.request, whole.request, "{class:?}");
         }
+    }
+
+    /// An operation whose values differ with `row`.
+    fn op(class: OpClass, row: u32) -> SqlOp {
+        let (first, last, text) = (false, false, Seed(u64::from(row)));
+        let (other, amount) = (u64::from(row) + 99, row as i32 - 5000);
+        SqlOp { class, table: 1 + row % 3, row: row.into(), other, amount, text, first, last }
+    }
+
+    /// Values in another order would update other rows, as fast.
+    #[test]
+    fn values_come_in_the_order_of_the_statement() {
+        let values = |class| {
+            let mut all = Vec::new();
+            each_value(&op(class, 7), &mut |value| {
+                all.push(i32::from_be_bytes(value.try_into().unwrap()));
+            });
+            all
+        };
+        // Branch 2, account 7, teller 106.
+        assert_eq!(values(OpClass::AccountUpdate), [-4993, 7]);
+        assert_eq!(values(OpClass::AccountSelect), [7]);
+        assert_eq!(values(OpClass::TellerUpdate), [-4993, 106]);
+        assert_eq!(values(OpClass::BranchUpdate), [-4993, 2]);
+        assert_eq!(values(OpClass::HistoryInsert), [106, 2, 7, -4993]);
+        assert_eq!(values(OpClass::SimpleRange), [7, 106]);
     }
 
     #[test]

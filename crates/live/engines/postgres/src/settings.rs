@@ -6,15 +6,15 @@
 
 /// Families of settings: of writing, vacuuming, the planner, memory and input/output.
 const FAMILIES: &str = "autovacuum bgwriter_ checkpoint_ commit_ cpu_ enable_ io_ parallel_ vacuum_ \
-    wal_ track_ max_parallel_ deadlock_ default_transaction_ from_collapse geqo jit";
+    wal_ track_ max_parallel_ deadlock_ from_collapse geqo jit";
 
 /// Single settings.
 const NAMES: &str = "backend_flush_after constraint_exclusion cursor_tuple_fraction \
     default_statistics_target effective_cache_size effective_io_concurrency hash_mem_multiplier huge_pages \
-    join_collapse_limit lock_timeout logical_decoding_work_mem maintenance_io_concurrency \
+    join_collapse_limit logical_decoding_work_mem maintenance_io_concurrency \
     maintenance_work_mem max_locks_per_transaction max_pred_locks_per_transaction max_worker_processes \
     min_parallel_table_scan_size min_parallel_index_scan_size min_wal_size plan_cache_mode random_page_cost \
-    recursive_worktable_factor seq_page_cost statement_timeout temp_buffers work_mem";
+    recursive_worktable_factor seq_page_cost temp_buffers work_mem";
 
 /// Members of the families that are options or keys of a job, or not for studies.
 const OTHERWISE: [(&str, &str); 8] = [
@@ -89,13 +89,37 @@ mod tests {
     #[test]
     fn what_makes_a_server_private_is_not_to_be_set() {
         for pair in [
-            "data_directory=x", "hba_file=x", "ident_file=x", "listen_addresses=*", "port=1",
-            "unix_socket_directories=x", "archive_command=x", "archive_mode=on",
-            "restore_command=x", "shared_preload_libraries=x", "local_preload_libraries=x",
-            "session_preload_libraries=x", "dynamic_library_path=x", "jit_provider=x", "ssl=on",
-            "log_directory=x", "logging_collector=on", "fsync=off", "shared_buffers=1GB",
-            "max_connections=5", "external_pid_file=x", "temp_tablespaces=x", "wal_level=minimal",
-            "work_mem=/etc", "work_mem=1'", "work_mem", "=1", "work_mem=1\nfsync=off",
+            "data_directory=x",
+            "hba_file=x",
+            "ident_file=x",
+            "listen_addresses=*",
+            "port=1",
+            "unix_socket_directories=x",
+            "archive_command=x",
+            "archive_mode=on",
+            "restore_command=x",
+            "shared_preload_libraries=x",
+            "local_preload_libraries=x",
+            "session_preload_libraries=x",
+            "dynamic_library_path=x",
+            "jit_provider=x",
+            "ssl=on",
+            "log_directory=x",
+            "logging_collector=on",
+            "fsync=off",
+            "shared_buffers=1GB",
+            "max_connections=5",
+            "external_pid_file=x",
+            "temp_tablespaces=x",
+            "wal_level=minimal",
+            "work_mem=/etc",
+            "work_mem=1'",
+            "work_mem",
+            "statement_timeout=1",
+            "lock_timeout=1",
+            "default_transaction_read_only=on",
+            "=1",
+            "work_mem=1\nfsync=off",
             "ARCHIVE_COMMAND=x",
         ] {
             assert!(check_setting(pair).is_err(), "{pair}");

@@ -13,26 +13,30 @@ use crate::conn::Conn;
 /// Size of a page, bytes.
 const PAGE: f64 = 8192.0;
 
+/// Bytes of the log since the server was made.
+const WAL: &str = "wal.position";
+
 /// A column as a counter: view and column, our name with the unit, and whether it only grows. Later versions
-/// moved checkpoints from `bgwriter` to `checkpointer` (17).
-const COUNTERS: [(&str, &str, bool); 17] = [
+/// moved checkpoints from `bgwriter` to `checkpointer` (17). Backends report theirs once a second at most.
+const COUNTERS: [(&str, &str, bool); 18] = [
     ("database.xact_commit", "commits, 1/s", true),
     ("database.xact_rollback", "rollbacks, 1/s", true),
     ("database.blks_hit", "buffer hits, pages/s", true),
     ("database.blks_read", "buffer misses, pages/s", true),
     ("database.deadlocks", "deadlocks, 1/s", true),
     ("database.numbackends", "connections, 1", false),
-    ("bgwriter.buffers_checkpoint", "pages written by checkpoints, 1/s", true),
-    ("checkpointer.buffers_written", "pages written by checkpoints, 1/s", true),
-    ("bgwriter.buffers_clean", "pages written in background, 1/s", true),
-    ("bgwriter.buffers_backend", "pages written by clients, 1/s", true),
-    ("bgwriter.checkpoints_timed", "checkpoints by time, 1/s", true),
-    ("checkpointer.num_timed", "checkpoints by time, 1/s", true),
-    ("bgwriter.checkpoints_req", "checkpoints by log size, 1/s", true),
-    ("checkpointer.num_requested", "checkpoints by log size, 1/s", true),
+    ("bgwriter.buffers_checkpoint", "checkpoint writes, pages/s", true),
+    ("checkpointer.buffers_written", "checkpoint writes, pages/s", true),
+    ("bgwriter.buffers_clean", "background writer, pages/s", true),
+    ("bgwriter.buffers_backend", "backend writes, pages/s", true),
+    ("bgwriter.checkpoints_timed", "timed checkpoints, 1/s", true),
+    ("checkpointer.num_timed", "timed checkpoints, 1/s", true),
+    ("bgwriter.checkpoints_req", "requested checkpoints, 1/s", true),
+    ("checkpointer.num_requested", "requested checkpoints, 1/s", true),
     ("wal.wal_fpi", "full pages logged, 1/s", true),
-    ("wal.wal_bytes", "log written, B/s", true),
-    ("wal.wal_buffers_full", "waits for log buffers, 1/s", true),
+    (WAL, "log written, B/s", true),
+    ("io.pages", "pages written, 1/s", true),
+    ("wal.wal_buffers_full", "log writes forced by full buffers, 1/s", true),
 ];
 
 /// Reads the counters.
@@ -56,8 +60,22 @@ pub(crate) fn sums(conn: &mut Conn) -> Result<BTreeMap<String, f64>, EngineError
         of("bgwriter", "pg_stat_bgwriter"),
         of("database", database),
     ];
-    if conn.one("SELECT to_regclass('pg_stat_checkpointer')")?.is_some() {
+    views
+        .push(format!("SELECT '{WAL}', pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::text"));
+    let version = conn.one("SHOW server_version_num")?.and_then(|text| text.parse().ok());
+    let version: u32 = version.unwrap_or(0);
+    if version >= 170_000 {
         views.push(of("checkpointer", "pg_stat_checkpointer"));
+    }
+    // Since 18 every row has bytes of its own.
+    if version >= 160_000 {
+        let pages = match version >= 180_000 {
+            true => format!("(write_bytes + extend_bytes) / {PAGE}"),
+            false => "writes + extends".to_owned(),
+        };
+        views.push(format!(
+            "SELECT 'io.pages', coalesce(sum({pages}), 0)::text FROM pg_stat_io WHERE object = 'relation'"
+        ));
     }
     for row in conn.rows(&views.join(" UNION ALL "))? {
         let mut values = row.into_iter().flatten();
@@ -103,9 +121,8 @@ pub(crate) fn totals(
         of("bgwriter.buffers_checkpoint").or_else(|| of("checkpointer.buffers_written"));
     let others = ["bgwriter.buffers_clean", "bgwriter.buffers_backend"].map(of);
     let pages = checkpoints.map(|pages| pages + others.into_iter().flatten().sum::<f64>());
-    add("page_bytes_written", pages.map(|pages| pages * PAGE));
-    add("redo_bytes", of("wal.wal_bytes"));
-    add("fsyncs", of("wal.wal_sync"));
+    add("page_bytes_written", of("io.pages").or(pages).map(|pages| pages * PAGE));
+    add("redo_bytes", of(WAL));
     out
 }
 

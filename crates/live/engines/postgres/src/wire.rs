@@ -8,6 +8,7 @@
 
 use std::io::{Error, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use engine::EngineError;
 use rustix::io::Errno;
@@ -20,7 +21,9 @@ const CHUNK: usize = 64 << 10;
 /// Bytes of a message's header: its type, and its length without the type.
 const HEADER: usize = 5;
 /// Maximum bytes of a message that is looked at; servers' errors are shorter.
-const MESSAGE_MAX: usize = 64 << 20;
+const MESSAGE_MAX: usize = 1 << 20;
+/// Maximum bytes of rows that are kept: those of all settings, many times over.
+const KEPT_MAX: usize = 8 << 20;
 
 /// A row: its values as text.
 pub(crate) type Row = Vec<Option<String>>;
@@ -48,6 +51,10 @@ pub(crate) struct Wire {
     skip: usize,
     done: bool,
     error: Option<EngineError>,
+    /// When the answer must be complete.
+    due: Option<Instant>,
+    /// Bytes of this result's rows that are kept.
+    kept: usize,
 }
 
 fn lost(error: &Error) -> EngineError {
@@ -56,11 +63,27 @@ fn lost(error: &Error) -> EngineError {
 
 impl Wire {
     pub fn new() -> Self {
-        Self { buffer: vec![0; CHUNK], from: 0, to: 0, skip: 0, done: true, error: None }
+        Self {
+            buffer: vec![0; CHUNK],
+            from: 0,
+            to: 0,
+            skip: 0,
+            done: true,
+            error: None,
+            due: None,
+            kept: 0,
+        }
     }
 
-    /// Sends a request; its result is received next.
-    pub fn send(&mut self, socket: impl AsFd, request: &[u8]) -> Result<(), EngineError> {
+    /// Sends a request; its result is received next, within `answer` if there is a limit.
+    pub fn send(
+        &mut self,
+        socket: impl AsFd,
+        request: &[u8],
+        answer: Option<Duration>,
+    ) -> Result<(), EngineError> {
+        self.due = answer.map(|limit| Instant::now() + limit);
+        self.kept = 0;
         let mut rest = request;
         while !rest.is_empty() {
             match send(socket.as_fd(), rest, SendFlags::NOSIGNAL) {
@@ -122,6 +145,9 @@ impl Wire {
 
     /// Receives more; `false` if nothing is there.
     fn fill(&mut self, socket: BorrowedFd<'_>, wait: bool) -> Result<bool, EngineError> {
+        if self.due.is_some_and(|due| Instant::now() > due) {
+            return Err(EngineError::disconnected("no answer in time".into()));
+        }
         self.make_room();
         let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
         loop {
@@ -195,11 +221,15 @@ impl Wire {
                 (self.from, self.skip) = (self.from + HEADER, length);
                 continue;
             }
+            if kind == b'D' && self.kept + length > KEPT_MAX {
+                return Err(EngineError::disconnected("the server sent too many rows".into()));
+            }
             let Some((_, body)) = self.message()? else { return Ok(()) };
             match kind {
                 b'D' => {
                     if let Rows::Keep(rows) = rows {
                         rows.push(row_of(body));
+                        self.kept += length;
                     }
                 }
                 b'E' => {

@@ -142,3 +142,40 @@ fn texts_are_groups_of_eleven_digits() {
     }
     assert!(counts.iter().all(|count| (10_600..11_400).contains(count)), "{counts:?}");
 }
+
+/// A transfer whose statements name different accounts would be another benchmark than pgbench's.
+#[test]
+fn a_transfer_of_pgbench_is_drawn_once_per_transaction() {
+    let plan = SqlPlan {
+        rows: 3 * ACCOUNTS,
+        tables: 1,
+        ..plan(SqlDialect::Sysbench10, SqlMix::TPCB_LIKE)
+    };
+    let mut client = SqlClient::new(plan, Arc::default(), Seed(4), 0);
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..200 {
+        let mut script = Vec::new();
+        for _ in 0..7 {
+            let Step::Issue(issue) = client.next(Nanos::ZERO) else { panic!("it continues") };
+            client.completed(issue.id, Outcome::Done, Nanos::ZERO);
+            script.push(issue.op);
+        }
+        let classes: Vec<OpClass> = script.iter().map(|op| op.class).collect();
+        use OpClass as C;
+        let transfer = [
+            C::AccountUpdate,
+            C::AccountSelect,
+            C::TellerUpdate,
+            C::BranchUpdate,
+            C::HistoryInsert,
+        ];
+        assert_eq!(classes, [&[C::Begin], &transfer[..], &[C::Commit]].concat());
+        let of = |op: &SqlOp| (op.row, op.table, op.other, op.amount);
+        let (account, branch, teller, amount) = of(&script[1]);
+        assert!(script[1..6].iter().all(|op| of(op) == of(&script[1])), "{script:?}");
+        assert!((1..=3 * ACCOUNTS).contains(&account) && (1..=3).contains(&branch));
+        assert!((1..=30).contains(&teller) && (-5000..=5000).contains(&amount));
+        seen.insert(of(&script[1]));
+    }
+    assert!(seen.len() > 195, "each transaction has its own");
+}
