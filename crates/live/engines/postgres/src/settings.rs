@@ -66,11 +66,11 @@ pub(crate) fn split(pair: &str) -> Result<(String, &str), String> {
     let shown: String = pair.chars().take(100).collect();
     let form = || format!("`{shown}` is not a setting; allowed: name=value;name=value");
     let (name, value) = pair.split_once('=').ok_or_else(form)?;
-    let name = name.trim().to_ascii_lowercase();
+    let name = name.trim_matches(' ').to_ascii_lowercase();
     if name.is_empty() || !name.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
         return Err(form());
     }
-    Ok((name, value.trim()))
+    Ok((name, value.trim_matches(' ')))
 }
 
 pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
@@ -120,6 +120,7 @@ mod tests {
             "default_transaction_read_only=on",
             "=1",
             "work_mem=1\nfsync=off",
+            "\nwork_mem=1",
             "ARCHIVE_COMMAND=x",
         ] {
             assert!(check_setting(pair).is_err(), "{pair}");
