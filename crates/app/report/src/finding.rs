@@ -196,6 +196,12 @@ fn compared(
 ) -> fmt::Result {
     let values = format!("{} vs {}", best.value, here.value);
     match order {
+        // At a given rate all are as fast; times differ.
+        Order::Faster(_) | Order::Slower(_) if best.value.starts_with("p99 ") => write!(
+            out,
+            "{subject} take {} on {} and {} on {} ({note}).",
+            best.value, best.storage, here.value, here.storage
+        ),
         Order::Faster(ratio) => write!(
             out,
             "{subject} are {} as fast on {} as on {} ({note}).",

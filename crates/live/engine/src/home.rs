@@ -149,7 +149,7 @@ impl Home {
         let _ = fs::remove_file(&path);
         let mut options = fs::OpenOptions::new();
         let made = options.write(true).create_new(true).mode(0o600).open(&path);
-        made.and_then(|mut file| file.write_all(text.as_bytes()))
+        made.and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
             .and_then(|()| match &self.jail {
                 Some(jail) => chown(&path, Some(jail.user), Some(jail.user)),
                 None => Ok(()),

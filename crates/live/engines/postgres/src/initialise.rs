@@ -29,11 +29,7 @@ pub fn initialise(
         format!("--username={USER}"),
         format!("--pwfile={}", home.seen(PASSWORD)),
     ]);
-    command.args([
-        "--auth=scram-sha-256", "--encoding=UTF8", "--no-locale", "--no-instructions",
-        // The data directory need not survive a crash yet.
-        "--no-sync",
-    ]);
+    command.args(["--auth=scram-sha-256", "--encoding=UTF8", "--no-locale", "--no-instructions"]);
     bare_environment(&mut command);
     mark.put_on(&mut command);
     command.stdin(Stdio::null());
