@@ -11,12 +11,7 @@ pub fn run(bytes: &[u8]) {
     }
     let end = events.last().map_or(0, |event| event.at);
     let thread = |tid| Thread { tid, pid: 7, name: String::new() };
-    let header = Header {
-        cpus: 2,
-        end,
-        thread: vec![thread(1), thread(2)],
-        ..Header::default()
-    };
+    let header = Header { cpus: 2, end, thread: vec![thread(1), thread(2)], ..Header::default() };
     let timeline = Timeline::new(&header, &events);
     let _ = Breakdown::new(&header, &timeline);
     let _ = Predictor::new(&header, &timeline, None).on_ideal_drive();

@@ -5,11 +5,11 @@
 //! and names are listed; others are refused.
 
 /// Families of settings: of writing, vacuuming, the planner, memory and input/output.
-const FAMILIES: &str = "autovacuum bgwriter_ checkpoint_ commit_ cpu_ enable_ io_ parallel_ vacuum_ \
-    wal_ track_ max_parallel_ deadlock_ from_collapse geqo jit";
+const FAMILIES: &str = "autovacuum_ bgwriter_ checkpoint_ commit_ cpu_ enable_ io_ parallel_ vacuum_ \
+    wal_ track_ max_parallel_ deadlock_ from_collapse geqo_ jit_";
 
 /// Single settings.
-const NAMES: &str = "backend_flush_after constraint_exclusion cursor_tuple_fraction \
+const NAMES: &str = "autovacuum geqo jit backend_flush_after constraint_exclusion cursor_tuple_fraction \
     default_statistics_target effective_cache_size effective_io_concurrency hash_mem_multiplier huge_pages \
     join_collapse_limit logical_decoding_work_mem maintenance_io_concurrency \
     maintenance_work_mem max_locks_per_transaction max_pred_locks_per_transaction max_worker_processes \
