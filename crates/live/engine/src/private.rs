@@ -10,7 +10,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
@@ -103,6 +103,7 @@ pub struct PrivateProcess {
     child: Child,
     log: PathBuf,
     habits: Habits,
+    started: SystemTime,
     stopped: bool,
 }
 
@@ -136,8 +137,9 @@ impl PrivateProcess {
         }
         let doors = private.limits.doors().map_err(|error| refused(error.to_string(), DOCTOR))?;
         home.confine(&mut command, doors);
+        let started = SystemTime::now();
         let child = command.spawn().map_err(failed)?;
-        Ok(Self { child, log: private.log.to_owned(), habits, stopped: false })
+        Ok(Self { child, log: private.log.to_owned(), habits, started, stopped: false })
     }
 
     /// Waits until the server listens at `address` and `answers`.
@@ -258,18 +260,25 @@ impl Drop for PrivateProcess {
             while began.elapsed() < GONE_MAX && matches!(self.child.try_wait(), Ok(None)) {
                 std::thread::sleep(LOOK);
             }
-            remove_segments(self.child.id());
+            remove_segments(self.child.id(), self.started);
         }
     }
 }
 
-/// Removes System V shared memory that a killed server made, if it has no name space of its own.
-fn remove_segments(process: u32) {
+/// Removes System V shared memory that a killed server made since it was `started`. Not as root, whose
+/// servers have a name space of their own: a reused process ID could name what belongs to others.
+fn remove_segments(process: u32, started: SystemTime) {
+    let since = started.duration_since(SystemTime::UNIX_EPOCH).map_or(u64::MAX, |t| t.as_secs());
+    if rustix::process::geteuid().is_root() {
+        return;
+    }
     let all = fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
     for line in all.lines().skip(1) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [_, id, _, _, maker, _, attached, ..] = words[..] else { continue };
+        let made = words.get(13).and_then(|word| word.parse::<u64>().ok());
         if attached == "0"
+            && made.is_some_and(|made| made >= since)
             && maker.parse() == Ok(process)
             && let Ok(id) = id.parse()
         {

@@ -128,8 +128,9 @@ pub(crate) fn claim(conn: &mut Conn, job: &SqlJob) -> Result<(), EngineError> {
     due.push(MARK.to_owned());
     due.retain(|name| tables.contains(&format!("{schema}.{name}")));
     // Partitions would be dropped with their table.
+    let quoted = schema.replace('\'', "''");
     let names: Vec<String> =
-        due.iter().map(|name| format!("'{schema}.{name}'::regclass")).collect();
+        due.iter().map(|name| format!("'{quoted}.{name}'::regclass")).collect();
     if !names.is_empty() {
         let parents = format!(
             "SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent IN ({})",

@@ -50,7 +50,7 @@ const PGBENCH: &str = "CREATE TABLE IF NOT EXISTS pgbench_accounts (aid INT NOT 
     CREATE TABLE IF NOT EXISTS pgbench_history (tid INT, bid INT, aid INT, delta INT, mtime TIMESTAMP, \
     filler CHAR(22))";
 
-/// Passes the values of an operation to `put`, in the statement's order.
+/// Calls `put` with each value of an operation, in the order of the statement's parameters.
 fn each_value(op: &SqlOp, put: &mut dyn FnMut(&[u8])) {
     let number = |value: u64| (value as u32).to_be_bytes();
     match op.class {

@@ -51,6 +51,9 @@ pub(crate) fn check_setting(pair: &str) -> Result<(), String> {
     if let Some((_, why)) = otherwise.or(option) {
         return refuse(why);
     }
+    if name.contains("command") || name.contains("librar") {
+        return refuse("commands and libraries are set by Crosspoint");
+    }
     let family = FAMILIES.split_whitespace().any(|family| name.starts_with(family));
     if family || NAMES.split_whitespace().any(|allowed| allowed == name) {
         return Ok(());
