@@ -4,20 +4,21 @@
 //! second one the threads, locks and wake-ups are real, on one CPU, and another CPU polls for the drive. The
 //! costs of the host's I/O path and of page faults are calibrated without a database. Prints a CSV with one
 //! line per cell: medians over interleaved rounds. Arguments: number of rounds, and text that cells must
-//! contain. MariaDB with sysbench and PostgreSQL with pgbench are run by a shell in the same way; server and
-//! clients share the one CPU.
+//! contain; `wakes` in its place compares waits and wake-ups of point selects. MariaDB with sysbench and
+//! PostgreSQL with pgbench are run by a shell in the same way; server and clients share the one CPU.
 
 mod calibration;
+mod idle;
 mod servers;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
 use device::{Completion, Device, Operation, Request, Stages};
-use sim::scheduler::{SchedulerCosts, WakeCost};
+use sim::scheduler::{Counts, SchedulerCosts, WakeCost};
 use sim::{HostModel, PageCacheCosts};
 use stack::Journal;
 use study::Trial;
@@ -27,6 +28,7 @@ use worker::{Channel, Ended, TrialParameters, TrialRequest, Waiting};
 use workload::OpClass;
 
 use crate::calibration::{Access, calibrate, read_pages};
+use crate::idle::{Awake, IdleWakes};
 use crate::servers::{MARIADB, POSTGRES};
 
 /// Fixed latencies of the drive; any number of requests at once.
@@ -108,12 +110,17 @@ impl Mode {
         }
     }
 
-    fn run(self, drive: Drive<Fixed>, process: Process) {
-        let totals = match self {
-            Self::Virtual(one) => one.run(drive, Some(process)).expect("simulated").drive,
-            Self::Real(one) => one.run(drive, &process).expect("served"),
+    /// Returns the scheduler's counters of a simulation.
+    fn run(self, drive: Drive<Fixed>, process: Process) -> Counts {
+        let (totals, counts) = match self {
+            Self::Virtual(one) => {
+                let found = one.run(drive, Some(process)).expect("simulated");
+                (found.drive, found.counts)
+            }
+            Self::Real(one) => (one.run(drive, &process).expect("served"), Counts::default()),
         };
         assert!(totals.reads + totals.writes > 0, "the drive was not used");
+        counts
     }
 }
 
@@ -141,31 +148,6 @@ fn host(path: PathCosts, directory: &Path) -> Host {
 fn library() -> PathBuf {
     let own = std::env::current_exe().expect("a path");
     own.with_file_name("libcrosspoint_vtime_shim.so")
-}
-
-/// Keeps the program's CPU from halting while it is set: waking a halted virtual CPU takes the hypervisor up
-/// to 60 us, differently each time. Also in virtual time, where some waits take real time.
-static IS_AWAKE: AtomicBool = AtomicBool::new(false);
-
-/// Starts the thread that spins for [`IS_AWAKE`] with the lowest priority.
-fn start_spinner() {
-    std::thread::spawn(|| {
-        // SAFETY: local variables; only this thread is affected.
-        unsafe {
-            let mut first: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(0, &mut first);
-            let bound = libc::sched_setaffinity(0, size_of_val(&first), &raw const first);
-            let parameters: libc::sched_param = std::mem::zeroed();
-            let code = libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters);
-            assert_eq!((bound, code), (0, 0), "the spinner must not take time from the program");
-        }
-        loop {
-            while IS_AWAKE.load(Ordering::Relaxed) {
-                std::hint::spin_loop();
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    });
 }
 
 /// Operations per second, and the p99 of reads, of updates or of transactions, microseconds.
@@ -205,14 +187,12 @@ fn run(trial: &Trial, latency: Latency, path: PathCosts, is_real: bool) -> Outco
     let minutes = |count: u64| Duration::from_secs(60 * count);
     let waiting = Waiting { stop: &stop, deadline: minutes(10), grace: minutes(1) };
     let drive = drive(latency);
-    IS_AWAKE.store(true, Ordering::Relaxed);
     let ended = std::thread::scope(|scope| {
         let simulated = scope.spawn(|| simulation.run(drive, process));
         let ended = line.ask(&request, waiting, &mut |_| ()).expect("an answer");
         simulated.join().expect("no panic");
         ended
     });
-    IS_AWAKE.store(false, Ordering::Relaxed);
     let Ended::Done(result) = ended else { panic!("{ended:?}") };
     let recording = &result.recording;
     let total = recording.total(None);
@@ -226,17 +206,44 @@ fn run(trial: &Trial, latency: Latency, path: PathCosts, is_real: bool) -> Outco
 }
 
 /// Runs a command on the drive, in virtual or in real time; returns its output.
-fn output_of(mut command: Command, host: &Host, latency: Latency, is_real: bool) -> String {
+fn output_of(command: Command, host: &Host, latency: Latency, is_real: bool) -> String {
+    counted_output_of(command, host, latency, is_real.then_some(None)).0
+}
+
+/// How a command runs: in real time with a counter of wake-ups or without one, or in virtual time.
+type Clock<'a> = Option<Option<&'a IdleWakes>>;
+
+/// The same with the number of waits and of wake-ups on an idle CPU.
+fn counted_output_of(
+    mut command: Command,
+    host: &Host,
+    latency: Latency,
+    clock: Clock<'_>,
+) -> (String, Counts) {
     let simulation = Simulation::new(host).expect("prepared");
     simulation.admit(&mut command);
-    let simulation = Mode::new(simulation, is_real);
-    IS_AWAKE.store(true, Ordering::Relaxed);
+    let simulation = Mode::new(simulation, clock.is_some());
+    let idle = || clock.flatten().map_or(0, IdleWakes::count);
+    let before = (waits_of_children(), idle());
     let child = command.spawn().expect("started");
     let process = Process::open(child.id()).expect("a process");
-    simulation.run(drive(latency), process);
-    IS_AWAKE.store(false, Ordering::Relaxed);
+    let mut counts = simulation.run(drive(latency), process);
     let output = child.wait_with_output().expect("it ended");
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    if clock.is_some() {
+        counts.waits = waits_of_children() - before.0;
+        counts.idle_wakes = idle() - before.1;
+    }
+    (String::from_utf8_lossy(&output.stdout).into_owned(), counts)
+}
+
+/// Voluntary context switches of all children that ended.
+fn waits_of_children() -> u64 {
+    // SAFETY: a local variable.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+        usage.ru_nvcsw as u64
+    }
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -295,10 +302,13 @@ fn main() {
         let nanos = runner::waking(!socket.is_empty()).expect("measured");
         return println!("{nanos}");
     }
+    let _awake = Awake::new();
     LazyLock::force(&COSTS);
     eprintln!("scheduler: {:?}", *SCHEDULER);
-    start_spinner();
     let path = calibrate();
+    if only == "wakes" {
+        return servers::compare_wakes(rounds, path);
+    }
     println!(
         "engine,workload,read_us,flush_us,clients,real,virtual,error,real_p99_us,virtual_p99_us,p99_error"
     );

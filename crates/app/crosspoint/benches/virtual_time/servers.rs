@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::{Latency, Outcome, PathCosts, host, output_of};
+use sim::scheduler::Counts;
+
+use crate::idle::IdleWakes;
+use crate::{Clock, Latency, Outcome, PathCosts, counted_output_of, host, latency_of, median};
 
 /// A server: scripts with its data directory in `$DATA`.
 pub(crate) struct Server {
@@ -14,7 +17,7 @@ pub(crate) struct Server {
     install: &'static str,
     /// Starts it and waits until it answers.
     start: &'static str,
-    /// Runs `$JOB` by `$CLIENTS` for two seconds.
+    /// Runs `$JOB` by `$CLIENTS` for `$SECONDS_EACH`.
     load: &'static str,
     stop: &'static str,
     /// Whether its programs are started by root or by another user.
@@ -42,7 +45,7 @@ pub(crate) const MARIADB: Server = Server {
         --innodb-buffer-pool-dump-at-shutdown=OFF --datadir=$DATA --socket=$DATA/s --pid-file=$DATA/pid \
         > $DATA.log 2>&1 &
         until mariadb-admin -S $DATA/s ping > /dev/null 2>&1; do sleep 0.05; done",
-    load: "sysbench $JOB $TABLES --threads=$CLIENTS --time=2 --percentile=99 run",
+    load: "sysbench $JOB $TABLES --threads=$CLIENTS --time=$SECONDS_EACH --percentile=99 run",
     stop: "mariadb-admin -S $DATA/s shutdown; wait",
     as_root: true,
     outcome: |text| {
@@ -62,7 +65,8 @@ pub(crate) const POSTGRES: Server = Server {
         -c shared_buffers=16MB -c autovacuum=off > $DATA.log 2>&1 &
         SERVER=$!
         until $BIN/pg_isready $AS -q; do sleep 0.05; done",
-    load: "$BIN/pgbench $AS -b $JOB -M prepared -n -T 2 -c $CLIENTS -l --log-prefix=$DATA.latency bench; \
+    load: "$BIN/pgbench $AS -b $JOB -M prepared -n -T $SECONDS_EACH -c $CLIENTS -l \
+        --log-prefix=$DATA.latency bench; \
         cat $DATA.latency* | cut -d' ' -f3 | sort -n | awk '{ all[NR] = $1 } \
         END { print \"p99 =\", all[int(NR * 0.99)] }'; rm -f $DATA.latency*",
     stop: "kill -INT $SERVER; wait",
@@ -122,6 +126,19 @@ impl Server {
         (latency, path): (Latency, PathCosts),
         is_real: bool,
     ) -> Outcome {
+        let (text, _) =
+            self.load(tables, (workload, clients, 2), (latency, path), is_real.then_some(None));
+        (self.outcome)(&text).unwrap_or_else(|| panic!("{text}"))
+    }
+
+    /// Runs it for so many seconds; returns its output, and waits and wake-ups with those of start and stop.
+    fn load(
+        &self,
+        tables: &Path,
+        (workload, clients, seconds): (&str, u32, u32),
+        (latency, path): (Latency, PathCosts),
+        clock: Clock<'_>,
+    ) -> (String, Counts) {
         // MariaDB takes /dev/shm for persistent memory.
         let place = tempfile::tempdir_in("/var/tmp").expect("a directory");
         let data = place.path().join("data");
@@ -129,7 +146,52 @@ impl Server {
         assert!(copy.expect("cp").success(), "the tables were not copied");
         let mut command = self.shell(&format!("start\n{}\nstop", self.load), &data);
         command.env("JOB", workload).env("CLIENTS", clients.to_string());
-        let text = output_of(command, &host(path, &data), latency, is_real);
-        (self.outcome)(&text).unwrap_or_else(|| panic!("{text}"))
+        command.env("SECONDS_EACH", seconds.to_string());
+        counted_output_of(command, &host(path, &data), latency, clock)
+    }
+}
+
+/// Rate, waits and wake-ups on an idle CPU per query.
+type PerQuery = [f64; 3];
+
+/// Compares waits and wake-ups per point select, from runs of 1 and 3 seconds: what both do at start and stop
+/// cancels. Prints a CSV with medians over interleaved rounds.
+pub(crate) fn compare_wakes(rounds: usize, path: PathCosts) {
+    let place = tempfile::tempdir_in("/var/tmp").expect("a directory");
+    let tables = MARIADB.make_tables(place.path());
+    let latency = latency_of(80, 0);
+    let counter = IdleWakes::new().expect("tracefs, for root");
+    println!("clients,real,virtual,error,waits_real,waits_virtual,idle_real,idle_virtual");
+    for clients in [1, 2, 4, 8, 16, 32] {
+        let run = |is_real: bool| -> PerQuery {
+            let clock = is_real.then_some(Some(&counter));
+            let [short, long] = [1, 3].map(|seconds| {
+                let job = ("oltp_point_select", clients, seconds);
+                let (text, counts) = MARIADB.load(&tables, job, (latency, path), clock);
+                let queries = *after(&text, "transactions:").first().expect("a number of queries");
+                [queries, counts.waits as f64, counts.idle_wakes as f64]
+            });
+            let [queries, waits, idle] = [0, 1, 2].map(|place| long[place] - short[place]);
+            [queries / 2.0, waits / queries, idle / queries]
+        };
+        let found: Vec<[PerQuery; 2]> = (0..rounds)
+            .map(|round| {
+                let first = run(round % 2 == 0);
+                let second = run(round % 2 == 1);
+                if round % 2 == 0 { [first, second] } else { [second, first] }
+            })
+            .collect();
+        let part =
+            |mode: usize, of: usize| median(found.iter().map(|round| round[mode][of]).collect());
+        println!(
+            "{clients},{:.0},{:.0},{:+.3},{:.3},{:.3},{:.3},{:.3}",
+            part(0, 0),
+            part(1, 0),
+            part(1, 0) / part(0, 0) - 1.0,
+            part(0, 1),
+            part(1, 1),
+            part(0, 2),
+            part(1, 2)
+        );
     }
 }
