@@ -1,10 +1,11 @@
-//! The budget of an engine's background work (memtable flushes, compaction, page cleaner, checkpoints): CPUs,
-//! and what it writes.
+//! The budget of an engine's background work (memtable flushes, compaction, page cleaner, checkpoints): CPUs
+//! and bytes; and when checkpoints and vacuums run.
 //!
 //! Invariant: `None` where a counter is missing, never an estimate.
 
 use archive::TrialRecord;
 use stats::TIME_KINDS;
+use workload::OpClass;
 
 use crate::groups::is_sql;
 
@@ -33,6 +34,63 @@ pub fn background_written(trial: &TrialRecord) -> Option<f64> {
     };
     let written = trial.result.disk?.write_bytes;
     Some(own / written as f64).filter(|share| share.is_finite()).map(|share| share.clamp(0.0, 1.0))
+}
+
+/// A time in which a server did work of its own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Work {
+    /// Seconds since the clients began.
+    pub from: f64,
+    /// Its end; at most one sample late.
+    pub to: f64,
+    /// What it did.
+    pub what: &'static str,
+    /// Transactions per second then over those without such work; `None` if there are none.
+    pub rate: Option<f64>,
+}
+
+/// Counters that are above 0 only while the server does such work.
+const WORK: [(&str, &str); 2] = [
+    ("checkpoint writes, pages/s", "a checkpoint writes pages"),
+    ("vacuums running, 1", "vacuum runs"),
+];
+
+/// Checkpoints and vacuums of a trial, in order of time.
+#[must_use]
+pub fn works(trial: &TrialRecord) -> Vec<Work> {
+    let samples = &trial.result.counters;
+    let mut out: Vec<Work> = Vec::new();
+    for (name, what) in WORK {
+        let mut open = false;
+        for (before, sample) in samples.iter().zip(samples.iter().skip(1)) {
+            let (from, to) = (before.at_ns as f64 / 1e9, sample.at_ns as f64 / 1e9);
+            let works = sample.values.get(name).is_some_and(|value| *value > 0.0);
+            match (works, open, out.last_mut()) {
+                (true, true, Some(work)) => work.to = to,
+                (true, ..) => out.push(Work { from, to, what, rate: None }),
+                _ => {}
+            }
+            open = works;
+        }
+    }
+    out.sort_by(|a, b| a.from.total_cmp(&b.from));
+    let within = |at: f64, work: &Work| at > work.from && at <= work.to;
+    let rate = |wanted: &dyn Fn(f64) -> bool| {
+        let (mut done, mut seconds) = (0, 0.0);
+        for interval in trial.result.recording.measured() {
+            if wanted(f64::midpoint(interval.start.as_secs_f64(), interval.end.as_secs_f64())) {
+                done += interval.tallies[OpClass::Transaction].counts.ops;
+                seconds += interval.seconds();
+            }
+        }
+        (seconds > 0.0).then(|| done as f64 / seconds)
+    };
+    let other = rate(&|at| !out.iter().any(|work| within(at, work)));
+    let rates: Vec<_> = out.iter().map(|work| rate(&|at| within(at, work))).collect();
+    for (work, rate) in out.iter_mut().zip(rates) {
+        work.rate = rate.zip(other).map(|(rate, other)| rate / other).filter(|one| one.is_finite());
+    }
+    out
 }
 
 #[cfg(test)]

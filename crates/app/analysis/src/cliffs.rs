@@ -294,6 +294,20 @@ fn rate_at(trial: &TrialRecord, at: f64) -> f64 {
     })
 }
 
+/// Counters that explain a fall if they grew by this factor, in order.
+const GREW: [(&str, f64, &str); 6] = [
+    ("checkpoint age, B", 1.3, "the redo log filled: pages are flushed to move the checkpoint"),
+    (
+        "full pages logged",
+        1.5,
+        "a checkpoint began: each page's first change after it is logged whole",
+    ),
+    ("checkpoint writes", 1.5, "a checkpoint writes the changed pages"),
+    ("vacuums running", 1.5, "vacuum reads and writes the tables"),
+    ("waits for a free page", 2.0, "clients wait for free pages in the buffer pool"),
+    ("row lock waits", 2.0, "transactions wait for each other's rows"),
+];
+
 /// A cause in words, by the first counter in this order that shows one.
 fn cause(moved: &[Moved], fell: bool) -> Option<String> {
     let of = |name: &str| moved.iter().find(|one| one.name.starts_with(name));
@@ -319,23 +333,10 @@ fn cause(moved: &[Moved], fell: bool) -> Option<String> {
             ));
         }
     }
-    if let Some(age) = of("checkpoint age, B")
-        && rose(age, 1.3)
-        && fell
-    {
-        return Some("the redo log filled: pages are flushed to move the checkpoint".into());
-    }
-    if let Some(wait) = of("waits for a free page")
-        && rose(wait, 2.0)
-        && fell
-    {
-        return Some("clients wait for free pages in the buffer pool".into());
-    }
-    if let Some(locks) = of("row lock waits")
-        && rose(locks, 2.0)
-        && fell
-    {
-        return Some("transactions wait for each other's rows".into());
+    for (counter, times, cause) in GREW {
+        if of(counter).is_some_and(|one| rose(one, times)) && fell {
+            return Some(cause.into());
+        }
     }
     if let Some(misses) = of("buffer pool misses") {
         match (fell, misses.after > misses.before) {
@@ -395,6 +396,9 @@ mod tests {
         assert!(cause(&slow, true).unwrap().contains("the device became slower"));
         assert!(cause(&[misses], true).unwrap().contains("not in the buffer pool"));
         assert_eq!(cause(&[one("threads running, 1", 2.0, 9.0)], true), None);
+        let whole = one("full pages logged a transaction", 0.1, 0.9);
+        assert!(cause(std::slice::from_ref(&whole), true).unwrap().contains("checkpoint began"));
+        assert_eq!(cause(&[whole], false), None, "a rate does not rise because more is logged");
     }
 
     /// A background load that lowers the rate just before the planted change must not hide the planted cause.

@@ -1,13 +1,13 @@
 //! One trial over time: rate and latencies on one time axis, with changes.
 //!
 //! The heat map has one column per interval (merged if there are many) and one row per sixth of a decade;
-//! darkness is the share of the column's operations. Bands are stalled intervals; lines are performance
-//! drops. Invariant: both pictures share one axis.
+//! darkness is the share of the column's operations. Bands are stalled intervals, checkpoints and
+//! vacuums; lines are performance drops. Invariant: both pictures share one axis.
 
 use std::fmt::Write;
 
-use analysis::cliffs;
 use analysis::decision::Decision;
+use analysis::{background, cliffs};
 use archive::{Run, TrialRecord};
 use serde::Serialize;
 use stats::{Histogram, Interval, Phase};
@@ -139,9 +139,19 @@ fn columns(trial: &TrialRecord, class: OpClass) -> Vec<Column> {
 struct Band {
     from: f64,
     to: f64,
-    /// Drawn as a vertical line.
-    cliff: bool,
+    shows: Shows,
     caption: String,
+}
+
+/// What a band shows.
+#[derive(Debug, Clone, Copy)]
+enum Shows {
+    /// Intervals with almost no operations.
+    Stall,
+    /// A change for good, drawn as a vertical line.
+    Cliff,
+    /// A checkpoint or a vacuum of the server.
+    Work,
 }
 
 fn bands(trial: &TrialRecord, columns: &[Column]) -> Vec<Band> {
@@ -157,7 +167,7 @@ fn bands(trial: &TrialRecord, columns: &[Column]) -> Vec<Band> {
             (true, ..) => out.push(Band {
                 from: column.from,
                 to: column.to,
-                cliff: false,
+                shows: Shows::Stall,
                 caption: String::new(),
             }),
             _ => {}
@@ -171,8 +181,16 @@ fn bands(trial: &TrialRecord, columns: &[Column]) -> Vec<Band> {
     out.extend(cliffs::found(trial).into_iter().map(|(at, cliff)| Band {
         from: at,
         to: at,
-        cliff: true,
+        shows: Shows::Cliff,
         caption: format!("at {at:.1} s the rate changed for good: {:+.0} %", cliff.change * 100.0),
+    }));
+    out.extend(background::works(trial).into_iter().map(|work| {
+        let (from, to) = (work.from, work.to);
+        let change = work.rate.map_or_else(String::new, |rate| {
+            format!("; rate {:+.0} % of that without", (rate - 1.0) * 100.0)
+        });
+        let caption = format!("{from:.1} to {to:.1} s: {}{change}", work.what);
+        Band { from, to, shows: Shows::Work, caption }
     }));
     out.sort_by(|a, b| a.from.total_cmp(&b.from));
     out
@@ -187,17 +205,22 @@ fn rate_picture(columns: &[Column], x: &Scale, bands: &[Band]) -> (String, Strin
     levels(&mut out, y.ticks().into_iter().map(at_y));
     for band in bands {
         let (from, to) = (x.at(band.from), x.at(band.to));
-        let _ = match band.cliff {
-            true => write!(
-                out,
-                "<line class=\"cliff\" x1=\"{from:.2}%\" x2=\"{from:.2}%\" y1=\"0\" y2=\"100%\"/>"
-            ),
-            false => write!(
-                out,
-                "<rect class=\"band\" x=\"{from:.2}%\" width=\"{:.2}%\" y=\"0\" height=\"100%\"/>",
-                (to - from).max(0.3)
-            ),
+        let class = match band.shows {
+            Shows::Cliff => {
+                let _ = write!(
+                    out,
+                    "<line class=\"cliff\" x1=\"{from:.2}%\" x2=\"{from:.2}%\" y1=\"0\" y2=\"100%\"/>"
+                );
+                continue;
+            }
+            Shows::Stall => "band",
+            Shows::Work => "work",
         };
+        let _ = write!(
+            out,
+            "<rect class=\"{class}\" x=\"{from:.2}%\" width=\"{:.2}%\" y=\"0\" height=\"100%\"/>",
+            (to - from).max(0.3)
+        );
     }
     let middle = |one: &Column| (one.from + one.to) / 2.0;
     let points: Vec<(f64, f64)> =

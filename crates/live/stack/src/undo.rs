@@ -99,7 +99,12 @@ pub(crate) fn undo(
                 StackError::refused(
                     &dsn.clone(),
                     format!("{name} could not be set back to {value}: {reason}"),
-                    format!("SET GLOBAL {name} = {value}, or restart the server"),
+                    match dsn.starts_with("postgresql:") {
+                        true => format!(
+                            "ALTER SYSTEM SET {name} = '{value}', then SELECT pg_reload_conf()"
+                        ),
+                        false => format!("SET GLOBAL {name} = {value}, or restart the server"),
+                    },
                 )
             })?;
             Ok(Some(format!("set {name} of {dsn} back to {value}")))

@@ -42,13 +42,13 @@ pub struct SqlJob {
     #[serde(default = "yes")]
     pub prepared: bool,
     /// Tables, 1 to 1000.
-    #[serde(default = "number::<4>")]
+    #[serde(default = "number::<DEFAULT_TABLES>")]
     pub tables: u32,
     /// Rows per table, 1 to 2 billion; about 240 bytes each with their index. Of pgbench: accounts, 100,000
     /// for each unit of its scale, 150 bytes each.
     pub records: u64,
     /// Rows of a range, 1 to a million.
-    #[serde(default = "number::<100>")]
+    #[serde(default = "number::<DEFAULT_RANGE>")]
     pub range_size: u32,
     /// How rows are drawn, by sysbench's arithmetic; the column `k` is drawn likewise.
     #[serde(default)]
@@ -98,6 +98,10 @@ pub struct SqlJob {
 /// Bytes of a row with its share of the secondary index, InnoDB 16 KiB pages, 100 000 rows loaded in order
 /// (measured with MariaDB 10.11: 242).
 const ROW_BYTES: u64 = 242;
+/// Tables of a job that names no number of them.
+pub(crate) const DEFAULT_TABLES: u32 = 4;
+/// The same for rows of a range.
+pub(crate) const DEFAULT_RANGE: u32 = 100;
 /// Bytes of one of pgbench's accounts with its index (measured with PostgreSQL 15: 150).
 const ACCOUNT_BYTES: u64 = 150;
 
@@ -182,7 +186,7 @@ impl SqlJob {
         add(old, "dialect", self.dialect.word().into());
         let prepared = self.is_prepared();
         add(!prepared && !old, "prepared", prepared.to_string());
-        add(self.range_size != number::<100>(), "range_size", self.range_size.to_string());
+        add(self.range_size != DEFAULT_RANGE, "range_size", self.range_size.to_string());
         let open = self.rate.is_some();
         add(open, "arrivals", if open { "poisson" } else { "closed" }.into());
         if let Some(rate) = self.rate {

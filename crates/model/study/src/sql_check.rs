@@ -3,6 +3,7 @@
 //! Invariant: an experiment that passes can be planned and run; no message repeats a password.
 
 use crate::error::Place;
+use crate::sql::{DEFAULT_RANGE, DEFAULT_TABLES};
 use crate::{Experiment, Memory, Operations, SqlJob, Study, StudyError};
 
 /// Checks the values of a SQL experiment's settings, and their combinations.
@@ -100,8 +101,16 @@ fn check_together(study: &Study, sql: &SqlJob) -> Result<(), Wrong> {
             let message = "records; allowed: multiples of 100000, one for each branch of pgbench";
             return wrong("records", message);
         }
-        if sql.dialect == crate::SqlDialect::Sysbench05 {
-            return wrong("dialect", "the scripts of pgbench have no dialect");
+        let of_sysbench = [
+            ("dialect", sql.dialect == crate::SqlDialect::Sysbench05),
+            ("tables", ![1, DEFAULT_TABLES].contains(&sql.tables)),
+            ("range_size", sql.range_size != DEFAULT_RANGE),
+        ];
+        if let Some((key, _)) = of_sysbench.into_iter().find(|(_, given)| *given) {
+            return wrong(
+                key,
+                &format!("{key} is for sysbench's scripts; those of pgbench have none"),
+            );
         }
     }
     if sql.change.len() > 100 {

@@ -131,7 +131,7 @@ impl Server {
         (self.outcome)(&text).unwrap_or_else(|| panic!("{text}"))
     }
 
-    /// Runs it for so many seconds; returns its output, and waits and wake-ups with those of start and stop.
+    /// Runs it for this many seconds; returns its output, and counts that include start and stop.
     fn load(
         &self,
         tables: &Path,

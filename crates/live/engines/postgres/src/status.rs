@@ -18,7 +18,7 @@ const WAL: &str = "wal.position";
 
 /// A column as a counter: view and column, our name with the unit, and whether it only grows. Later versions
 /// moved checkpoints from `bgwriter` to `checkpointer` (17). Backends report theirs once a second at most.
-const COUNTERS: [(&str, &str, bool); 18] = [
+const COUNTERS: [(&str, &str, bool); 24] = [
     ("database.xact_commit", "commits, 1/s", true),
     ("database.xact_rollback", "rollbacks, 1/s", true),
     ("database.blks_hit", "buffer hits, pages/s", true),
@@ -37,7 +37,23 @@ const COUNTERS: [(&str, &str, bool); 18] = [
     (WAL, "log written, B/s", true),
     ("io.pages", "pages written, 1/s", true),
     ("wal.wal_buffers_full", "log writes forced by full buffers, 1/s", true),
+    ("vacuum.running", "vacuums running, 1", false),
+    ("activity.running", "backends on a CPU, 1", false),
+    ("activity.log", "backends waiting for the log, 1", false),
+    ("activity.locks", "backends waiting for locks, 1", false),
+    ("activity.reads", "backends waiting for reads, 1", false),
+    ("activity.others", "backends waiting for something else, 1", false),
 ];
+
+/// Clients' backends that run a statement, by what they wait for at this moment; 17 renamed `WAL` to `Wal`.
+const ACTIVITY: &str = "(SELECT count(*) FILTER (WHERE kind = 'running') AS running, \
+    count(*) FILTER (WHERE kind = 'log') AS log, count(*) FILTER (WHERE kind = 'locks') AS locks, \
+    count(*) FILTER (WHERE kind = 'reads') AS reads, count(*) FILTER (WHERE kind = 'others') AS others \
+    FROM (SELECT CASE WHEN wait_event IS NULL THEN 'running' WHEN wait_event ILIKE 'wal%' THEN 'log' \
+    WHEN wait_event_type = 'Lock' THEN 'locks' WHEN wait_event = 'DataFileRead' THEN 'reads' \
+    ELSE 'others' END AS kind FROM pg_stat_activity \
+    WHERE state = 'active' AND backend_type = 'client backend' \
+    AND datname = current_database() AND pid <> pg_backend_pid()) AS one)";
 
 /// Reads the counters.
 pub(crate) fn counters(conn: &mut Conn) -> Result<Vec<Counter>, EngineError> {
@@ -59,6 +75,8 @@ pub(crate) fn sums(conn: &mut Conn) -> Result<BTreeMap<String, f64>, EngineError
         of("wal", "pg_stat_wal"),
         of("bgwriter", "pg_stat_bgwriter"),
         of("database", database),
+        of("activity", ACTIVITY),
+        of("vacuum", "(SELECT count(*) AS running FROM pg_stat_progress_vacuum)"),
     ];
     views
         .push(format!("SELECT '{WAL}', pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::text"));
