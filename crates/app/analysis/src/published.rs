@@ -65,12 +65,6 @@ pub(crate) struct Cast {
     /// The experiments that it repeats; empty for all.
     #[serde(default)]
     pub experiments: Vec<String>,
-    /// Our experiments in the place of theirs of another name.
-    #[serde(default)]
-    pub instead: BTreeMap<String, String>,
-    /// Only claims that compare two stacks: our stacks then represent the faster and the slower drive.
-    #[serde(default)]
-    pub pairs: bool,
 }
 
 /// A printed number.
@@ -217,8 +211,7 @@ impl Publication {
         let casts: Vec<&Cast> = self.cast.iter().filter(|cast| cast.study == study).collect();
         let drives = casts.iter().flat_map(|cast| self.drives_of(cast)).collect();
         let figures = self.figure.iter().flat_map(|one| {
-            let on =
-                |cast: &&&Cast| !cast.pairs && (one.drive.is_none() || one.drive == cast.drive);
+            let on = |cast: &&&Cast| one.drive.is_none() || one.drive == cast.drive;
             casts
                 .iter()
                 .filter(on)
@@ -235,14 +228,6 @@ impl Publication {
                 let number = one.number.clone() + on.as_deref().unwrap_or_default();
                 let value = printed.or(one.value);
                 let of = cast.of(&one.of)?;
-                let compares =
-                    |a: &Ours, b: &Option<Ours>| b.as_ref().is_some_and(|b| b.stack != a.stack);
-                if compares(&one.of, &one.over) {
-                    // One of our stacks cannot stand for both.
-                    compares(&of, &over).then_some(())?;
-                } else if cast.pairs {
-                    return None;
-                }
                 let drives = self.drives_of(cast);
                 Some(Claim { of, over, number, value, drives, ..one.on_drive(cast.drive.as_ref()) })
             })
@@ -294,8 +279,7 @@ impl Cast {
     fn of(&self, of: &Ours) -> Option<Ours> {
         let repeated = self.experiments.is_empty() || self.experiments.contains(&of.workload);
         let stack = self.stacks.get(&of.stack).filter(|_| repeated)?.clone();
-        let workload = self.instead.get(&of.workload).unwrap_or(&of.workload).clone();
-        Some(Ours { stack, workload, ..of.clone() })
+        Some(Ours { stack, ..of.clone() })
     }
 }
 
@@ -417,33 +401,23 @@ mod tests {
             let theirs: Vec<&str> = asked(&one).map(|of| of.stack.as_str()).collect();
             assert!(cast.stacks.keys().all(|stack| theirs.contains(&stack.as_str())), "{cast:?}");
             let beside = publication(&cast.study).expect(&cast.study);
-            let ours = |of: &&Ours| cast.stacks.values().any(|stack| *stack == of.stack);
-            for of in asked(&beside).filter(ours) {
+            for of in asked(&beside) {
                 let run = study.experiment.iter().any(|one| one.name == of.workload);
                 assert!(run && has(&of.stack), "{}: {of:?}", cast.study);
             }
             casts += 1;
         }
-        assert_eq!(casts, 14);
+        assert_eq!(casts, 10);
     }
 
     /// A user's disk must be asked what it can answer alone, and never pass for a drive that it is not.
     #[test]
     fn one_disk_answers_the_claims_about_one_drive() {
         let own = publication("icpads-3dxpoint").unwrap();
-        let here = |claim: &&Claim| {
-            let over = claim.over.as_ref().map_or("this-disk", |over| &over.stack);
-            claim.of.stack == "this-disk" && over == "this-disk"
-        };
+        let here = |claim: &&Claim| claim.of.stack == "this-disk";
         let texts: Vec<&str> = own.claim.iter().filter(here).map(|one| &*one.text).collect();
         assert_eq!(texts.len(), 3, "{texts:?}");
-        assert_eq!(own.claim.len(), 12 + 3 + 3, "those of the publication stay");
-        // Bandwidth: memory for the faster drive; growth of latency: memory for the RAM disk, either way.
-        let pair = |a: &str, b: &str| {
-            let over = |claim: &Claim| claim.over.as_ref().is_some_and(|over| over.stack == b);
-            own.claim.iter().filter(|claim| claim.of.stack == a && over(claim)).count()
-        };
-        assert_eq!((pair("memory", "this-disk"), pair("this-disk", "memory")), (2, 1));
+        assert_eq!(own.claim.len(), 12 + 3, "those of the publication stay");
         let here = |one: &&Printed| one.of.stack == "this-disk";
         assert_eq!(own.figure.iter().filter(here).count(), 0);
         let sweep = publication("mixed-sweep").unwrap();
