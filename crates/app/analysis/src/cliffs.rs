@@ -302,7 +302,7 @@ const GREW: [(&str, f64, &str); 6] = [
         1.5,
         "a checkpoint began: each page's first change after it is logged whole",
     ),
-    ("checkpoint writes", 1.5, "a checkpoint writes the changed pages"),
+    ("checkpoints running", 1.5, "a checkpoint writes the changed pages"),
     ("vacuums running", 1.5, "vacuum reads and writes the tables"),
     ("waits for a free page", 2.0, "clients wait for free pages in the buffer pool"),
     ("row lock waits", 2.0, "transactions wait for each other's rows"),
@@ -399,6 +399,9 @@ mod tests {
         let whole = one("full pages logged a transaction", 0.1, 0.9);
         assert!(cause(std::slice::from_ref(&whole), true).unwrap().contains("checkpoint began"));
         assert_eq!(cause(&[whole], false), None, "a rate does not rise because more is logged");
+        // Paced by time: with half of the transactions twice as many for each.
+        let paced = one("checkpoint writes a transaction", 1.0, 2.0);
+        assert_eq!(cause(&[paced], true), None);
     }
 
     /// A background load that lowers the rate just before the planted change must not hide the planted cause.

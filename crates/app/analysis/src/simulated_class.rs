@@ -24,8 +24,6 @@ pub struct ValueRange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SimulatedClass {
     Transactions,
-    /// Those of pgbench.
-    Scripts,
     Lookups,
     /// Lookups next to writers that do not follow a schedule.
     LookupsNextToWrites,
@@ -67,7 +65,6 @@ impl SimulatedClass {
             Transactions if ["read_write", "write_only", "point_select"].contains(&workload) => {
                 Some(Self::Transactions)
             }
-            Transactions if ["tpcb_like", "select_only"].contains(&workload) => Some(Self::Scripts),
             Lookups if workload == "read_random" || (workload == "read_while_writing" && paced) => {
                 Some(Self::Lookups)
             }
@@ -97,7 +94,6 @@ impl SimulatedClass {
     const fn word(self) -> &'static str {
         match self {
             Self::Transactions => "transactions",
-            Self::Scripts => "pgbench transactions",
             Self::Lookups => "lookups",
             Self::LookupsNextToWrites => "lookups next to writes",
             Self::DurableUpdates => "durable updates",
@@ -133,7 +129,6 @@ impl SimulatedClass {
             (b"rocksdb", Self::SingleLoads) => (0.99, 1.11),
             (b"lmdb", Self::RawLoads) => (0.78, 2.16),
             (b"mysql", Self::Transactions) => (0.61, 1.25),
-            (b"postgres", Self::Scripts) => (0.86, 1.05),
             _ => return None,
         };
         Some(ValueRange { low, high })
@@ -141,7 +136,7 @@ impl SimulatedClass {
 
     /// Whether ratios of two drives were compared, too.
     const fn has_ratios(self) -> bool {
-        matches!(self, Self::Transactions | Self::Scripts | Self::Lookups | Self::DurableUpdates)
+        matches!(self, Self::Transactions | Self::Lookups | Self::DurableUpdates)
     }
 }
 
@@ -231,7 +226,6 @@ mod tests {
     fn comparisons() -> Vec<(String, SimulatedClass, f64)> {
         let class = |engine: &str, words: &str| match engine {
             "mysql" => SimulatedClass::Transactions,
-            "postgres" => SimulatedClass::Scripts,
             _ if words.contains("overwrite") || words.contains("op=write") => {
                 SimulatedClass::DurableUpdates
             }
@@ -283,7 +277,7 @@ mod tests {
                 None => classes.push((range, vec![real])),
             }
         }
-        assert_eq!(classes.len(), 19);
+        assert_eq!(classes.len(), 18);
         for (range, all) in classes {
             let inside = all.iter().filter(|real| (range.low..=range.high).contains(real)).count();
             assert!(all.len() >= 10 && inside * 10 >= all.len() * 9, "{range:?}: {all:?}");

@@ -78,7 +78,9 @@ pub(crate) fn strip_view(run: &Run, decisions: &[Decision<'_>], hues: &Hues) -> 
         _ => engine_title(&decision.here().group),
     };
     let bands = bands(trial, &columns);
-    if bands.is_empty() && is_constant(&columns) {
+    let (work, others): (Vec<&Band>, Vec<&Band>) =
+        bands.iter().partition(|band| matches!(band.shows, Shows::Work));
+    if others.is_empty() && is_constant(&columns) {
         return None;
     }
     let (rate, rate_marks) = rate_picture(&columns, &x, &bands);
@@ -101,7 +103,12 @@ pub(crate) fn strip_view(run: &Run, decisions: &[Decision<'_>], hues: &Hues) -> 
         rate_marks,
         heat,
         heat_marks,
-        captions: bands.iter().take(CAPTIONS_MAX).map(|band| band.caption.clone()).collect(),
+        captions: others
+            .into_iter()
+            .chain(work)
+            .take(CAPTIONS_MAX)
+            .map(|band| band.caption.clone())
+            .collect(),
         columns_json: format!("[{}]", points.join(",")),
     })
 }
@@ -184,13 +191,14 @@ fn bands(trial: &TrialRecord, columns: &[Column]) -> Vec<Band> {
         shows: Shows::Cliff,
         caption: format!("at {at:.1} s the rate changed for good: {:+.0} %", cliff.change * 100.0),
     }));
-    out.extend(background::works(trial).into_iter().map(|work| {
-        let (from, to) = (work.from, work.to);
+    let (first, last) = (columns[0].from, columns[columns.len() - 1].to);
+    out.extend(background::server_work(trial).into_iter().filter_map(|work| {
+        let (from, to) = (work.from.max(first), work.to.min(last));
         let change = work.rate.map_or_else(String::new, |rate| {
-            format!("; rate {:+.0} % of that without", (rate - 1.0) * 100.0)
+            format!(", {:+.0} % transactions per second", (rate - 1.0) * 100.0)
         });
         let caption = format!("{from:.1} to {to:.1} s: {}{change}", work.what);
-        Band { from, to, shows: Shows::Work, caption }
+        (from < to).then_some(Band { from, to, shows: Shows::Work, caption })
     }));
     out.sort_by(|a, b| a.from.total_cmp(&b.from));
     out

@@ -99,12 +99,7 @@ pub(crate) fn undo(
                 StackError::refused(
                     &dsn.clone(),
                     format!("{name} could not be set back to {value}: {reason}"),
-                    match dsn.starts_with("postgresql:") {
-                        true => format!(
-                            "ALTER SYSTEM SET {name} = '{value}', then SELECT pg_reload_conf()"
-                        ),
-                        false => format!("SET GLOBAL {name} = {value}, or restart the server"),
-                    },
+                    by_hand(dsn, name, value),
                 )
             })?;
             Ok(Some(format!("set {name} of {dsn} back to {value}")))
@@ -115,6 +110,18 @@ pub(crate) fn undo(
             Ok(forbidden.then(|| "FUSE over io_uring disabled again".to_owned()))
         }
         Undo::RemoveTree { path } => remove_tree(path, mark),
+    }
+}
+
+/// How to restore a variable without this program; PostgreSQL's empty value is one that was not set.
+fn by_hand(dsn: &str, name: &str, value: &str) -> String {
+    match (dsn.starts_with("postgresql:"), value) {
+        (true, "") => format!("ALTER SYSTEM RESET {name}; SELECT pg_reload_conf()"),
+        (true, value) => {
+            let value = value.replace('\'', "''");
+            format!("ALTER SYSTEM SET {name} = '{value}'; SELECT pg_reload_conf()")
+        }
+        (false, value) => format!("SET GLOBAL {name} = {value}, or restart the server"),
     }
 }
 

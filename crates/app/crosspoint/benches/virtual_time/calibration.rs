@@ -111,11 +111,18 @@ pub(crate) fn calibrate() -> PathCosts {
     };
     let [real_idle, real_busy] = [1, 16].map(|threads| rounds(threads, free, true));
     let [idle, busy] = [1, 16].map(|threads| rounds(threads, free, false));
-    // A read that finds the CPU polling may take less of it than a switch from another thread does.
-    let nanos = |value: f64| Nanos(value.max(0.0) as u64);
+    eprintln!(
+        "ns per read, and CPU: real {real_idle:.0?}, {real_busy:.0?}; free {idle:.0?}, {busy:.0?}"
+    );
+    let least = |value: f64| Nanos(value.max(0.0) as u64);
+    let nanos = |value: f64| {
+        assert!(value > -500.0, "the simulation charges {value} ns too much without these costs");
+        least(value)
+    };
     let submit = nanos(real_busy.1 - busy.1);
-    let wakee = nanos(real_idle.1 - idle.1 - submit.get() as f64);
-    let latency = nanos(real_idle.0 - idle.0 - (submit + wakee).get() as f64);
+    // A read that finds the CPU polling may take less of it than a switch from another thread does.
+    let wakee = least(real_idle.1 - idle.1 - submit.get() as f64);
+    let latency = least(real_idle.0 - idle.0 - (submit + wakee).get() as f64);
     let wake = WakeCost { latency, wakee, ..SchedulerCosts::FREE.interrupt };
     let path = PathCosts { submit, wake };
     eprintln!(

@@ -17,6 +17,10 @@ impl Awake {
     pub fn new() -> Self {
         let file = File::options().write(true).open("/dev/cpu_dma_latency");
         let latency = file.and_then(|mut file| file.write_all(&0_i32.to_ne_bytes()).map(|()| file));
+        let driver = std::fs::read_to_string("/sys/devices/system/cpu/cpuidle/current_driver");
+        if driver.is_ok_and(|driver| driver.trim() == "none") {
+            eprintln!("no cpuidle driver: idle CPUs halt");
+        }
         if let Err(error) = &latency {
             eprintln!(
                 "/dev/cpu_dma_latency: {error}; idle CPUs halt unless another process holds it at 0"

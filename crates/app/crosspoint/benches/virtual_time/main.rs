@@ -3,9 +3,11 @@
 //! Both runs have the same engine process, and the same model of page cache, file system and drive. In the
 //! second one the threads, locks and wake-ups are real, on one CPU, and another CPU polls for the drive. The
 //! costs of the host's I/O path and of page faults are calibrated without a database. Prints a CSV with one
-//! line per cell: medians over interleaved rounds. Arguments: number of rounds, and text that cells must
-//! contain; `wakes` in its place compares waits and wake-ups of point selects. MariaDB with sysbench and
-//! PostgreSQL with pgbench are run by a shell in the same way; server and clients share the one CPU.
+//! line per cell: medians over interleaved rounds. Arguments: number of rounds, text that cells must contain,
+//! and the name of the set (last column); `wakes` in place of the text compares waits and wake-ups of point
+//! selects. MariaDB with sysbench and PostgreSQL with pgbench are run by a shell in the same way; server and
+//! clients share the one CPU. PostgreSQL needs another user than root, with CAP_SYS_NICE, below a shell of
+//! root that holds /dev/cpu_dma_latency at 0.
 
 mod calibration;
 mod idle;
@@ -207,11 +209,27 @@ fn run(trial: &Trial, latency: Latency, path: PathCosts, is_real: bool) -> Outco
 
 /// Runs a command on the drive, in virtual or in real time; returns its output.
 fn output_of(command: Command, host: &Host, latency: Latency, is_real: bool) -> String {
-    counted_output_of(command, host, latency, is_real.then_some(None)).0
+    counted_output_of(command, host, latency, Clock::new(is_real)).0
 }
 
-/// How a command runs: in real time with a counter of wake-ups or without one, or in virtual time.
-type Clock<'a> = Option<Option<&'a IdleWakes>>;
+/// How a command runs.
+#[derive(Debug, Clone, Copy)]
+enum Clock<'a> {
+    Virtual,
+    Real,
+    /// In real time, with its wake-ups counted.
+    Counted(&'a IdleWakes),
+}
+
+impl Clock<'_> {
+    const fn new(is_real: bool) -> Self {
+        if is_real { Self::Real } else { Self::Virtual }
+    }
+
+    fn idle_wakes(self) -> u64 {
+        if let Self::Counted(counter) = self { counter.count() } else { 0 }
+    }
+}
 
 /// The same with the number of waits and of wake-ups on an idle CPU.
 fn counted_output_of(
@@ -222,16 +240,16 @@ fn counted_output_of(
 ) -> (String, Counts) {
     let simulation = Simulation::new(host).expect("prepared");
     simulation.admit(&mut command);
-    let simulation = Mode::new(simulation, clock.is_some());
-    let idle = || clock.flatten().map_or(0, IdleWakes::count);
-    let before = (waits_of_children(), idle());
+    let is_real = !matches!(clock, Clock::Virtual);
+    let simulation = Mode::new(simulation, is_real);
+    let before = (waits_of_children(), clock.idle_wakes());
     let child = command.spawn().expect("started");
     let process = Process::open(child.id()).expect("a process");
     let mut counts = simulation.run(drive(latency), process);
     let output = child.wait_with_output().expect("it ended");
-    if clock.is_some() {
+    if is_real {
         counts.waits = waits_of_children() - before.0;
-        counts.idle_wakes = idle() - before.1;
+        counts.idle_wakes = clock.idle_wakes() - before.1;
     }
     (String::from_utf8_lossy(&output.stdout).into_owned(), counts)
 }
@@ -305,12 +323,13 @@ fn main() {
     let _awake = Awake::new();
     LazyLock::force(&COSTS);
     eprintln!("scheduler: {:?}", *SCHEDULER);
+    let set = arguments.get(2).map_or("0", String::as_str);
     let path = calibrate();
     if only == "wakes" {
         return servers::compare_wakes(rounds, path);
     }
     println!(
-        "engine,workload,read_us,flush_us,clients,real,virtual,error,real_p99_us,virtual_p99_us,p99_error"
+        "engine,workload,read_us,flush_us,clients,real,virtual,error,real_p99_us,virtual_p99_us,p99_error,set"
     );
     for engine in ["lmdb", "sqlite", "rocksdb"] {
         for job in JOBS {
@@ -320,7 +339,7 @@ fn main() {
                 let trial = trial(engine, job, clients);
                 let latency = latency_of(read, flush);
                 if cell.contains(only) {
-                    compare(&cell, rounds, |is_real| run(&trial, latency, path, is_real));
+                    compare((&cell, set), rounds, |is_real| run(&trial, latency, path, is_real));
                 }
             }
         }
@@ -334,7 +353,7 @@ fn main() {
                 let how = (latency_of(*read, *flush), path);
                 if cell.contains(only) {
                     let run = |is_real| server.run(&tables, (workload, clients), how, is_real);
-                    compare(&cell, rounds, run);
+                    compare((&cell, set), rounds, run);
                 }
             }
         }
@@ -342,7 +361,7 @@ fn main() {
 }
 
 /// Runs a cell in real and in virtual time in turn, and prints the medians and the errors.
-fn compare(cell: &str, rounds: usize, run: impl Fn(bool) -> Outcome) {
+fn compare((cell, set): (&str, &str), rounds: usize, run: impl Fn(bool) -> Outcome) {
     let mut found = [Vec::new(), Vec::new()];
     for round in 0..rounds {
         for is_real in [round % 2 == 0, round % 2 == 1] {
@@ -354,7 +373,7 @@ fn compare(cell: &str, rounds: usize, run: impl Fn(bool) -> Outcome) {
     let rates = [0, 1].map(|place| part(place, |one| one.rate));
     let tails = [0, 1].map(|place| part(place, |one| one.p99));
     println!(
-        "{cell},{:.0},{:.0},{:+.3},{:.1},{:.1},{:+.3}",
+        "{cell},{:.0},{:.0},{:+.3},{:.1},{:.1},{:+.3},{set}",
         rates[0],
         rates[1],
         rates[1] / rates[0] - 1.0,

@@ -127,7 +127,7 @@ impl Server {
         is_real: bool,
     ) -> Outcome {
         let (text, _) =
-            self.load(tables, (workload, clients, 2), (latency, path), is_real.then_some(None));
+            self.load(tables, (workload, clients, 2), (latency, path), Clock::new(is_real));
         (self.outcome)(&text).unwrap_or_else(|| panic!("{text}"))
     }
 
@@ -164,7 +164,7 @@ pub(crate) fn compare_wakes(rounds: usize, path: PathCosts) {
     println!("clients,real,virtual,error,waits_real,waits_virtual,idle_real,idle_virtual");
     for clients in [1, 2, 4, 8, 16, 32] {
         let run = |is_real: bool| -> PerQuery {
-            let clock = is_real.then_some(Some(&counter));
+            let clock = if is_real { Clock::Counted(&counter) } else { Clock::Virtual };
             let [short, long] = [1, 3].map(|seconds| {
                 let job = ("oltp_point_select", clients, seconds);
                 let (text, counts) = MARIADB.load(&tables, job, (latency, path), clock);

@@ -18,7 +18,7 @@ const WAL: &str = "wal.position";
 
 /// A column as a counter: view and column, our name with the unit, and whether it only grows. Later versions
 /// moved checkpoints from `bgwriter` to `checkpointer` (17). Backends report theirs once a second at most.
-const COUNTERS: [(&str, &str, bool); 24] = [
+const COUNTERS: [(&str, &str, bool); 26] = [
     ("database.xact_commit", "commits, 1/s", true),
     ("database.xact_rollback", "rollbacks, 1/s", true),
     ("database.blks_hit", "buffer hits, pages/s", true),
@@ -38,22 +38,36 @@ const COUNTERS: [(&str, &str, bool); 24] = [
     ("io.pages", "pages written, 1/s", true),
     ("wal.wal_buffers_full", "log writes forced by full buffers, 1/s", true),
     ("vacuum.running", "vacuums running, 1", false),
-    ("activity.running", "backends on a CPU, 1", false),
+    ("checkpoint.running", "checkpoints running, 1", false),
+    ("activity.running", "backends running or ready, 1", false),
     ("activity.log", "backends waiting for the log, 1", false),
     ("activity.locks", "backends waiting for locks, 1", false),
     ("activity.reads", "backends waiting for reads, 1", false),
+    ("activity.writes", "backends waiting for writes, 1", false),
     ("activity.others", "backends waiting for something else, 1", false),
 ];
 
-/// Clients' backends that run a statement, by what they wait for at this moment; 17 renamed `WAL` to `Wal`.
+/// Clients' backends that run a statement, by what they wait for at this moment. 17 renamed `WAL...` to
+/// `Wal...` and `BufferIO`; reads ahead of 18 are `Aio...`.
 const ACTIVITY: &str = "(SELECT count(*) FILTER (WHERE kind = 'running') AS running, \
     count(*) FILTER (WHERE kind = 'log') AS log, count(*) FILTER (WHERE kind = 'locks') AS locks, \
-    count(*) FILTER (WHERE kind = 'reads') AS reads, count(*) FILTER (WHERE kind = 'others') AS others \
+    count(*) FILTER (WHERE kind = 'reads') AS reads, count(*) FILTER (WHERE kind = 'writes') AS writes, \
+    count(*) FILTER (WHERE kind = 'others') AS others \
     FROM (SELECT CASE WHEN wait_event IS NULL THEN 'running' WHEN wait_event ILIKE 'wal%' THEN 'log' \
-    WHEN wait_event_type = 'Lock' THEN 'locks' WHEN wait_event = 'DataFileRead' THEN 'reads' \
+    WHEN wait_event_type = 'Lock' THEN 'locks' \
+    WHEN wait_event IN ('DataFileRead', 'DataFilePrefetch') OR wait_event ILIKE 'bufferio' \
+    OR wait_event LIKE 'Aio%' THEN 'reads' WHEN wait_event LIKE 'DataFile%' THEN 'writes' \
     ELSE 'others' END AS kind FROM pg_stat_activity \
     WHERE state = 'active' AND backend_type = 'client backend' \
     AND datname = current_database() AND pid <> pg_backend_pid()) AS one)";
+
+/// The checkpointer sleeps as `CheckpointerMain` between checkpoints. Whoever may not see it sees none.
+const CHECKPOINTS: &str = "(SELECT count(*) AS running FROM pg_stat_activity \
+    WHERE backend_type = 'checkpointer' AND wait_event IS DISTINCT FROM 'CheckpointerMain')";
+
+/// Vacuums of this database.
+const VACUUMS: &str = "(SELECT count(*) AS running FROM pg_stat_progress_vacuum \
+    WHERE datname = current_database())";
 
 /// Reads the counters.
 pub(crate) fn counters(conn: &mut Conn) -> Result<Vec<Counter>, EngineError> {
@@ -76,7 +90,8 @@ pub(crate) fn sums(conn: &mut Conn) -> Result<BTreeMap<String, f64>, EngineError
         of("bgwriter", "pg_stat_bgwriter"),
         of("database", database),
         of("activity", ACTIVITY),
-        of("vacuum", "(SELECT count(*) AS running FROM pg_stat_progress_vacuum)"),
+        of("checkpoint", CHECKPOINTS),
+        of("vacuum", VACUUMS),
     ];
     views
         .push(format!("SELECT '{WAL}', pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::text"));
