@@ -74,7 +74,16 @@ fn transactions_are_measured_on_a_private_postgres() {
     for (name, is) in [("fsync", "on"), ("synchronous_commit", "on"), ("listen_addresses", "")] {
         assert_eq!(trial["settings"][name], is, "{name}");
     }
-    assert!(!trial["counters"].as_array().expect("samples").is_empty());
+    let samples = trial["counters"].as_array().expect("samples");
+    let kinds = ["running or ready", "waiting for the log", "waiting for locks"];
+    let busy = samples.iter().any(|sample| {
+        let of = |kind: &str| sample["values"][format!("backends {kind}, 1")].as_f64().expect(kind);
+        kinds.map(of).into_iter().sum::<f64>() > 0.0
+    });
+    assert!(busy, "no backend ever ran or waited: {samples:?}");
+    for name in ["checkpoints running, 1", "vacuums running, 1", "log written, B/s"] {
+        assert!(samples.iter().all(|sample| sample["values"][name].is_number()), "{name}");
+    }
     nothing_left(&scratch);
 }
 
