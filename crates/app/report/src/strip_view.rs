@@ -54,12 +54,16 @@ struct Column {
     latency: Histogram,
 }
 
-/// The strip of the most informative trial: one with cliffs, else the reference of the first
-/// decision.
+/// The strip of the most informative trial: one with cliffs, else one with a checkpoint or vacuum, else the
+/// reference of the first decision.
 pub(crate) fn strip_view(run: &Run, decisions: &[Decision<'_>], hues: &Hues) -> Option<StripView> {
     let decision = decisions.first()?;
     let with_cliffs = run.trials.iter().find(|trial| !cliffs::found(trial).is_empty());
-    let trial = with_cliffs.unwrap_or(decision.here().group.first);
+    let compares = |trial: &&TrialRecord| {
+        background::server_work(trial).iter().any(|work| work.rate.is_some())
+    };
+    let with_work = || run.trials.iter().find(compares);
+    let trial = with_cliffs.or_else(with_work).unwrap_or(decision.here().group.first);
     let class = match analysis::is_sql(trial) {
         true => OpClass::Transaction,
         false => decision.counted.ops().class().unwrap_or(OpClass::Read),
