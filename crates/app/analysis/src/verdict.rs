@@ -220,7 +220,8 @@ pub(crate) fn judge(
     }
     let input = claim.is.is_some_and(|is| is != Evidence::HeldOut);
     if number.source == Source::Predicted && input && !stand_in {
-        let why = "no test, because the model was fitted to this figure or its constants imply it";
+        let why =
+            "no test, because constants of the model were chosen with this figure or a related one";
         return judged(Verdict::Fitted, why.to_owned());
     }
     if let Some(why) = number.spoiled.clone() {
