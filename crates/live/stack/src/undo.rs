@@ -175,3 +175,18 @@ fn remove_tree(path: &Path, mark: &Mark) -> Result<Option<String>, StackError> {
         _ => Ok(Some(format!("removed {}", path.display()))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::by_hand;
+
+    /// Help that sets an empty value, or ends the quotes, would leave the user's server changed.
+    #[test]
+    fn variables_are_restored_by_hand_in_the_words_of_their_server() {
+        let of = |dsn, value| by_hand(dsn, "work_mem", value);
+        let (ours, reload) = ("postgresql://me@h/d", "; SELECT pg_reload_conf()");
+        assert_eq!(of(ours, ""), format!("ALTER SYSTEM RESET work_mem{reload}"));
+        assert_eq!(of(ours, "a'b"), format!("ALTER SYSTEM SET work_mem = 'a''b'{reload}"));
+        assert!(of("mysql://me@h/d", "1").starts_with("SET GLOBAL work_mem = 1"));
+    }
+}
