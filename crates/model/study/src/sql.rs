@@ -115,7 +115,8 @@ impl SqlJob {
 
     /// The job as it runs: pgbench has one table of accounts.
     pub(crate) fn in_effect(self) -> Self {
-        let tables = if self.workload.is_of_pgbench() { 1 } else { self.tables };
+        let by_default = self.workload.is_of_pgbench() && self.tables == DEFAULT_TABLES;
+        let tables = if by_default { 1 } else { self.tables };
         Self { tables, ..self }
     }
 

@@ -87,6 +87,20 @@ fn transactions_are_measured_on_a_private_postgres() {
     nothing_left(&scratch);
 }
 
+/// A key without effect would be in the study and not in the run.
+#[test]
+fn keys_of_sysbench_are_refused_for_the_scripts_of_pgbench() {
+    let scratch = Scratch::new();
+    for key in ["tables = 2", "range_size = 10", "dialect = \"0.5\""] {
+        write_study(&scratch, 1, &[("pgbench", &format!("{PGBENCH}{key}\n"))]);
+        let output = scratch.run("plan pg.toml");
+        let name = key.split(' ').next().expect("a key");
+        let said = stderr(&output);
+        assert!(!output.status.success() && said.contains("sysbench's scripts"), "{key}: {said}");
+        assert!(said.contains(name), "{said}");
+    }
+}
+
 /// A kill of the program, or of the server, leaves no process and no shared memory, and the run can go on.
 #[test]
 fn a_killed_program_or_server_leaves_nothing() {
