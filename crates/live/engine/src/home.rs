@@ -13,7 +13,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::fs::{Gid, Uid};
-use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount,
+};
 use rustix::process::{Signal, chdir, set_parent_process_death_signal};
 use rustix::thread::{UnshareFlags, set_thread_gid, set_thread_groups, set_thread_uid};
 
@@ -202,7 +204,8 @@ impl Home {
 
 impl Jail {
     /// Mounts the working directory at `place` for this process alone, its file `accounts` over the list of
-    /// accounts, unmounts `others`, and changes the user. Shared memory that it leaves ends with it, too.
+    /// accounts, unmounts `others`, and changes the user. Shared memory that it leaves ends with it, too: a
+    /// killed `initdb` of PostgreSQL leaves a MiB.
     fn enter(&self, others: &[CString], accounts: Option<&CStr>) -> std::io::Result<()> {
         // SAFETY: the new process has one thread.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::NEWIPC)? };
@@ -217,6 +220,18 @@ impl Jail {
         for other in others {
             // It may have been unmounted meanwhile.
             let _ = unmount(other.as_c_str(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+        }
+        // After those unmounts, which can be below it.
+        match mount(
+            c"tmpfs",
+            c"/dev/shm",
+            c"tmpfs",
+            MountFlags::NOSUID | MountFlags::NODEV,
+            c"mode=1777",
+        ) {
+            // A program needs none where the system has none.
+            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
         }
         let group = Gid::from_raw(self.user);
         set_thread_groups(&[])?;

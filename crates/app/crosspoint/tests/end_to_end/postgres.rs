@@ -1,6 +1,7 @@
 //! PostgreSQL from the command line: results, leftovers of killed programs, and servers of the user's.
 
 use std::io::Write;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -125,6 +126,48 @@ fn a_killed_program_or_server_leaves_nothing() {
     if crate::support::is_root() {
         assert_eq!(left_segments(), segments, "shared memory is left");
     }
+}
+
+/// Files of PostgreSQL in POSIX shared memory, which no process holds.
+fn left_files() -> usize {
+    let all = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    all.filter(|one| one.file_name().to_string_lossy().starts_with("PostgreSQL.")).count()
+}
+
+/// While it creates the system tables, PostgreSQL uses memory that outlives a kill: a MiB per killed run.
+#[test]
+fn a_killed_initialisation_leaves_no_shared_memory() {
+    let Some(()) = has_postgres("a killed initialisation") else { return };
+    if !crate::support::is_root() {
+        return skip("a killed initialisation", "root, for a mount name space");
+    }
+    let binary = Binary::find("auto").expect("checked above");
+    let dir = tempfile::tempdir().expect("a directory");
+    let journal = Journal::new(&dir.path().join("state"), |_, _, _| Ok(()));
+    let area = WorkArea::create(&journal, dir.path(), "initdb").expect("an area");
+    let home = Home::make(&binary.path, area.path()).expect("a home");
+    let user = std::fs::metadata(area.path()).expect("its owner").uid();
+    let (before, seen) = (left_files(), std::cell::Cell::new(false));
+    let mark = journal.mark();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| initialise(&binary, &home, (mark, &stop)));
+        while !run.is_finished() {
+            for process in std::fs::read_dir("/proc").expect("/proc").flatten() {
+                let ours = process.metadata().is_ok_and(|entry| entry.uid() == user);
+                let maps = ours.then(|| std::fs::read_to_string(process.path().join("maps")));
+                if maps.is_some_and(|maps| maps.is_ok_and(|maps| maps.contains("/PostgreSQL."))) {
+                    seen.set(true);
+                    let number = process.file_name().into_string().expect("a number");
+                    // It can have ended meanwhile.
+                    crate::support::sh(&format!("kill -9 {number}"));
+                }
+            }
+        }
+        run.join().expect("no panic").expect_err("it was killed");
+    });
+    assert!(seen.get(), "its shared memory was never seen");
+    assert_eq!(left_files(), before, "shared memory is left");
 }
 
 /// The oldest process of a server that was started from this directory.
