@@ -22,7 +22,7 @@ use crate::file_access::DriveTotals;
 use crate::host::{Ended, Host};
 use crate::process::Process;
 use crate::program::is_static;
-use crate::real_time;
+use crate::real_time::{self, Idle};
 use crate::wire::{self, Shared};
 
 /// How far a thread runs past the next event of another before it gives up its turn: a smaller value changes
@@ -90,7 +90,8 @@ impl Simulation {
         // SAFETY: two system calls; the program does not outlive its simulation.
         unsafe {
             command.pre_exec(move || {
-                rustix::thread::sched_setaffinity(None, &cpu)?;
+                let cpus = if is_free(shared) { &all } else { &cpu };
+                rustix::thread::sched_setaffinity(None, cpus)?;
                 Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
             });
         }
@@ -168,7 +169,8 @@ impl Simulation {
         self.shared.header.stop.store(1, Release);
     }
 
-    /// Simulates only the drive, in real time; called before the program starts.
+    /// Simulates only the drive, in real time; called before the program starts. That has one CPU and the
+    /// drive another, or all CPUs if the host has several cores.
     #[must_use]
     pub fn in_real_time(self) -> RealTime {
         self.shared.header.real_time.store(1, Release);
@@ -225,10 +227,15 @@ impl RealTime {
         let Self(Simulation { shared, own, cpus, program, .. }) = self;
         let program = program.into_inner().unwrap_or_default();
         let missing = || pin(std::io::Error::other("the drive needs a CPU of its own"));
-        let result = own.ok_or_else(missing).and_then(|own| bind(&one_cpu(own))).and_then(|()| {
-            shared.header.spins.store(SPINS, Relaxed);
-            real_time::serve(shared, drive, process)
-        });
+        let result = if is_free(shared) {
+            as_interrupt(true)
+                .and_then(|()| real_time::serve(shared, drive, (process, Idle::Sleeps)))
+        } else {
+            own.ok_or_else(missing).and_then(|own| bind(&one_cpu(own))).and_then(|()| {
+                shared.header.spins.store(SPINS, Relaxed);
+                real_time::serve(shared, drive, (process, Idle::Polls))
+            })
+        };
         if result.is_err() {
             // Its threads may be waiting for the drive.
             process.kill();
@@ -237,6 +244,7 @@ impl RealTime {
         match shared.header.joined.load(Acquire) {
             0 => result.and(Err(VtimeError::NotJoined { program })),
             _ => result,
+        let _ = as_interrupt(false);
         }
     }
 }
@@ -244,6 +252,23 @@ impl RealTime {
 fn one_cpu(cpu: usize) -> rustix::thread::CpuSet {
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu);
+/// Whether a program in real time may use all CPUs.
+fn is_free(shared: &Shared) -> bool {
+    shared.header.real_time.load(Acquire) == 1 && shared.header.cores.load(Relaxed) > 1
+}
+
+/// Whether this thread runs before all that have no real-time priority; its children do not.
+fn as_interrupt(is: bool) -> Result<(), VtimeError> {
+    let policy = if is { libc::SCHED_FIFO } else { libc::SCHED_OTHER };
+    let how = libc::sched_param { sched_priority: i32::from(is) };
+    // SAFETY: a local variable.
+    match unsafe { libc::sched_setscheduler(0, policy | libc::SCHED_RESET_ON_FORK, &raw const how) }
+    {
+        0 => Ok(()),
+        _ => Err(VtimeError::io("set the drive's priority")(std::io::Error::last_os_error())),
+    }
+}
+
     set
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use sim::scheduler::{SchedulerCosts, WakeCost};
 use units::Nanos;
 
-use crate::{FAULTS, PathCosts, host, latency_of, median, output_of};
+use crate::{FAULTS, PathCosts, cores, host, latency_of, median, output_of};
 
 /// How the calibration reads pages.
 #[derive(Debug, Clone, Copy)]
@@ -96,11 +96,18 @@ fn calibrated(threads: usize, access: Access, path: PathCosts, is_real: bool) ->
     let text = output_of(command, &host(path, place.path()), latency_of(80, 0), is_real);
     let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let [count, time, cpu] = numbers[..] else { panic!("{text}") };
+    // Busy CPUs are shared with the drive, whose time counts as theirs.
+    let cpu = if cores() > 1 && threads > 1 { time * cores() as f64 } else { cpu };
     (time / count, cpu / count)
 }
 
+/// Threads that keep all CPUs busy.
+fn many() -> usize {
+    if cores() > 1 { 64 } else { 16 }
+}
+
 /// The costs that plain reads have in this harness besides those that a simulation charges anyway: of one
-/// thread, which finds the CPU idle, and of sixteen, which keep it busy.
+/// thread, which finds the CPU idle, and of many, which keep it busy.
 pub(crate) fn calibrate() -> PathCosts {
     let free = PathCosts { submit: Nanos::ZERO, wake: SchedulerCosts::FREE.interrupt };
     let rounds = |threads, path, is_real| {
@@ -109,8 +116,8 @@ pub(crate) fn calibrate() -> PathCosts {
         let part = |of: fn(&(f64, f64)) -> f64| median(all.iter().map(of).collect());
         (part(|one| one.0), part(|one| one.1))
     };
-    let [real_idle, real_busy] = [1, 16].map(|threads| rounds(threads, free, true));
-    let [idle, busy] = [1, 16].map(|threads| rounds(threads, free, false));
+    let [real_idle, real_busy] = [1, many()].map(|threads| rounds(threads, free, true));
+    let [idle, busy] = [1, many()].map(|threads| rounds(threads, free, false));
     eprintln!(
         "ns per read, and CPU: real {real_idle:.0?}, {real_busy:.0?}; free {idle:.0?}, {busy:.0?}"
     );
@@ -126,24 +133,29 @@ pub(crate) fn calibrate() -> PathCosts {
     let wake = WakeCost { latency, wakee, ..SchedulerCosts::FREE.interrupt };
     let path = PathCosts { submit, wake };
     eprintln!(
-        "1 thread: {:.0} ns per read, CPU {:.0}; 16 threads: {:.0}, CPU {:.0}; {path:?}",
-        real_idle.0, real_idle.1, real_busy.0, real_busy.1
+        "1 thread: {:.0} ns per read, CPU {:.0}; {} threads: {:.0}, CPU {:.0}; {path:?}",
+        real_idle.0,
+        real_idle.1,
+        many(),
+        real_busy.0,
+        real_busy.1
     );
-    for (threads, real) in [(1, real_idle), (16, real_busy)] {
+    for (threads, real) in [(1, real_idle), (many(), real_busy)] {
         let (time, cpu) = rounds(threads, path, false);
         eprintln!("in virtual time: {threads} threads {time:.0} ns per read, CPU {cpu:.0}");
         assert!((time / real.0 - 1.0).abs() < 0.1, "the calibration failed");
     }
     let busy = |is_real| {
-        let all = (0..5).map(|_| calibrated(16, Access::Fault, path, is_real).1);
+        let all = (0..5).map(|_| calibrated(many(), Access::Fault, path, is_real).1);
         median(all.collect())
     };
     let [real, simulated] = [busy(true), busy(false)];
     let emulated = FAULTS.get_or_init(|| nanos(real - simulated));
     let corrected = busy(false);
     eprintln!(
-        "16 threads that read a mapping: CPU {real:.0} ns per read, in virtual time {simulated:.0}, and \
-         {corrected:.0} with {emulated} per page fault"
+        "{} threads that read a mapping: CPU {real:.0} ns per read, in virtual time {simulated:.0}, and \
+         {corrected:.0} with {emulated} per page fault",
+        many()
     );
     path
 }

@@ -4,8 +4,8 @@
 //! second one the threads, locks and wake-ups are real, on one CPU, and another CPU polls for the drive. The
 //! costs of the host's I/O path and of page faults are calibrated without a database. Prints a CSV with one
 //! line per cell: medians over interleaved rounds. Arguments: number of rounds, text that cells must contain,
-//! and the name of the set (last column); `wakes` in place of the text compares waits and wake-ups of point
-//! selects. MariaDB with sysbench and PostgreSQL with pgbench are run by a shell in the same way; server and
+//! the name of the set (last column), and `free`: the program may then use all CPUs, on which the drive sleeps
+//! until its next event. `wakes` in place of the text compares waits, wake-ups and switches of point selects. MariaDB with sysbench and PostgreSQL with pgbench are run by a shell in the same way; server and
 //! clients share the one CPU. PostgreSQL needs another user than root, with CAP_SYS_NICE, below a shell of
 //! root that holds /dev/cpu_dma_latency at 0.
 
@@ -30,7 +30,7 @@ use worker::{Channel, Ended, TrialParameters, TrialRequest, Waiting};
 use workload::OpClass;
 
 use crate::calibration::{Access, calibrate, read_pages};
-use crate::idle::{Awake, IdleWakes};
+use crate::idle::{Awake, Wakes};
 use crate::servers::{MARIADB, POSTGRES};
 
 /// Fixed latencies of the drive; any number of requests at once.
@@ -81,6 +81,13 @@ static COSTS: LazyLock<PageCacheCosts> = LazyLock::new(|| {
     let place = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
     observe::page_cache_costs(place.path()).expect("measured")
 });
+
+/// CPUs of the program.
+static CORES: OnceLock<usize> = OnceLock::new();
+
+fn cores() -> usize {
+    CORES.get().copied().unwrap_or(1)
+}
 
 /// Costs of scheduling on this host, as `crosspoint calibrate` measures them.
 static SCHEDULER: LazyLock<SchedulerCosts> = LazyLock::new(|| {
@@ -136,7 +143,7 @@ struct PathCosts {
 fn host(path: PathCosts, directory: &Path) -> Host {
     let none = HostModel::named("none").expect("a host without costs");
     Host {
-        cores: 1,
+        cores: cores(),
         costs: SchedulerCosts { interrupt: path.wake, ..*SCHEDULER },
         path: HostModel { submit: path.submit, submit_write: path.submit, ..none },
         library: library(),
@@ -218,7 +225,7 @@ enum Clock<'a> {
     Virtual,
     Real,
     /// In real time, with its wake-ups counted.
-    Counted(&'a IdleWakes),
+    Counted(&'a Wakes),
 }
 
 impl Clock<'_> {
@@ -226,8 +233,8 @@ impl Clock<'_> {
         if is_real { Self::Real } else { Self::Virtual }
     }
 
-    fn idle_wakes(self) -> u64 {
-        if let Self::Counted(counter) = self { counter.count() } else { 0 }
+    fn count(self) -> Counts {
+        if let Self::Counted(counter) = self { counter.count() } else { Counts::default() }
     }
 }
 
@@ -242,14 +249,23 @@ fn counted_output_of(
     simulation.admit(&mut command);
     let is_real = !matches!(clock, Clock::Virtual);
     let simulation = Mode::new(simulation, is_real);
-    let before = (waits_of_children(), clock.idle_wakes());
+    let before = (waits_of_children(), clock.count());
     let child = command.spawn().expect("started");
     let process = Process::open(child.id()).expect("a process");
     let mut counts = simulation.run(drive(latency), process);
     let output = child.wait_with_output().expect("it ended");
     if is_real {
-        counts.waits = waits_of_children() - before.0;
-        counts.idle_wakes = clock.idle_wakes() - before.1;
+        let (waits, after, before) = (waits_of_children() - before.0, clock.count(), before.1);
+        counts = Counts {
+            waits,
+            idle_wakes: after.idle_wakes - before.idle_wakes,
+            busy_wakes: after.busy_wakes - before.busy_wakes,
+            switches: after.switches - before.switches,
+            ..counts
+        };
+    } else {
+        // Every thread that starts waits or loses its core later.
+        counts.switches = counts.waits + counts.preemptions;
     }
     (String::from_utf8_lossy(&output.stdout).into_owned(), counts)
 }
@@ -325,6 +341,9 @@ fn main() {
     eprintln!("scheduler: {:?}", *SCHEDULER);
     let set = arguments.get(2).map_or("0", String::as_str);
     let path = calibrate();
+    if arguments.get(3).is_some_and(|word| word == "free") {
+        CORES.get_or_init(|| std::thread::available_parallelism().expect("CPUs").get());
+    }
     if only == "wakes" {
         return servers::compare_wakes(rounds, path);
     }

@@ -5,8 +5,10 @@ use std::process::{Command, Stdio};
 
 use sim::scheduler::Counts;
 
-use crate::idle::IdleWakes;
-use crate::{Clock, Latency, Outcome, PathCosts, counted_output_of, host, latency_of, median};
+use crate::idle::Wakes;
+use crate::{
+    Clock, Latency, Outcome, PathCosts, cores, counted_output_of, host, latency_of, median,
+};
 
 /// A server: scripts with its data directory in `$DATA`.
 pub(crate) struct Server {
@@ -151,17 +153,19 @@ impl Server {
     }
 }
 
-/// Rate, waits and wake-ups on an idle CPU per query.
-type PerQuery = [f64; 3];
+/// Rate, and waits, wake-ups on an idle and on a busy CPU, and started threads per query.
+type PerQuery = [f64; 5];
 
-/// Compares waits and wake-ups per point select, from runs of 1 and 3 seconds: what both do at start and stop
-/// cancels. Prints a CSV with medians over interleaved rounds.
+/// Compares waits, wake-ups and switches per point select, from runs of 1 and 3 seconds: what both do at
+/// start and stop cancels. Prints a CSV with medians over interleaved rounds.
 pub(crate) fn compare_wakes(rounds: usize, path: PathCosts) {
     let place = tempfile::tempdir_in("/var/tmp").expect("a directory");
     let tables = MARIADB.make_tables(place.path());
     let latency = latency_of(80, 0);
-    let counter = IdleWakes::new().expect("tracefs, for root");
-    println!("clients,real,virtual,error,waits_real,waits_virtual,idle_real,idle_virtual");
+    let counter = Wakes::new(cores()).expect("tracefs, for root");
+    let names = ["waits", "idle", "busy", "switches"];
+    let names = names.map(|name| format!("{name}_real,{name}_virtual")).join(",");
+    println!("clients,real,virtual,error,{names}");
     for clients in [1, 2, 4, 8, 16, 32] {
         let run = |is_real: bool| -> PerQuery {
             let clock = if is_real { Clock::Counted(&counter) } else { Clock::Virtual };
@@ -169,10 +173,14 @@ pub(crate) fn compare_wakes(rounds: usize, path: PathCosts) {
                 let job = ("oltp_point_select", clients, seconds);
                 let (text, counts) = MARIADB.load(&tables, job, (latency, path), clock);
                 let queries = *after(&text, "transactions:").first().expect("a number of queries");
-                [queries, counts.waits as f64, counts.idle_wakes as f64]
+                let Counts { waits, idle_wakes, busy_wakes, switches, .. } = counts;
+                let counts = [waits, idle_wakes, busy_wakes, switches].map(|count| count as f64);
+                (queries, counts)
             });
-            let [queries, waits, idle] = [0, 1, 2].map(|place| long[place] - short[place]);
-            [queries / 2.0, waits / queries, idle / queries]
+            let queries = long.0 - short.0;
+            let [waits, idle, busy, switches] =
+                std::array::from_fn(|at| (long.1[at] - short.1[at]) / queries);
+            [queries / 2.0, waits, idle, busy, switches]
         };
         let found: Vec<[PerQuery; 2]> = (0..rounds)
             .map(|round| {
@@ -183,15 +191,9 @@ pub(crate) fn compare_wakes(rounds: usize, path: PathCosts) {
             .collect();
         let part =
             |mode: usize, of: usize| median(found.iter().map(|round| round[mode][of]).collect());
-        println!(
-            "{clients},{:.0},{:.0},{:+.3},{:.3},{:.3},{:.3},{:.3}",
-            part(0, 0),
-            part(1, 0),
-            part(1, 0) / part(0, 0) - 1.0,
-            part(0, 1),
-            part(1, 1),
-            part(0, 2),
-            part(1, 2)
-        );
+        let [real, simulated] = [part(0, 0), part(1, 0)];
+        let counts = (1..5).map(|of| format!("{:.3},{:.3}", part(0, of), part(1, of)));
+        let counts = counts.collect::<Vec<_>>().join(",");
+        println!("{clients},{real:.0},{simulated:.0},{:+.3},{counts}", simulated / real - 1.0);
     }
 }
