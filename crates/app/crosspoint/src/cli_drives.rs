@@ -129,6 +129,9 @@ pub struct PowerCutsArguments {
         num_args = 0..=1
     )]
     pub drop_flushes: units::Share,
+    /// Commit durability: with none (no flush) or os (a late one), data loss is expected
+    #[arg(long, default_value = "device")]
+    pub durability: study::Durability,
     /// Cut power at a random point in the first N writes
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub writes: u64,

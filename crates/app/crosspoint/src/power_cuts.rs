@@ -19,7 +19,7 @@ const TOLD_MAX: usize = 5;
 
 pub fn run(arguments: &PowerCutsArguments) -> Result<ExitCode, Failure> {
     let engine = arguments.engine.command;
-    let text = study_of(engine).unwrap_or_default();
+    let text = study_of(engine, arguments.durability).unwrap_or_default();
     let study = study::parse(&text, engines::list()).map_err(runner::RunnerError::from)?;
     let planned = plan(&study);
     let trial = &planned.trials[0];

@@ -20,7 +20,9 @@ impl Bench<'_> {
     /// Removes the tables of a stack; what cannot be removed now is left to the undo journal.
     pub fn forget(&mut self, stack: &str) {
         if let Some(loaded) = self.loaded.remove(stack) {
-            let _ = std::fs::remove_dir_all(&loaded.place);
+            for place in loaded.wal.iter().chain([&loaded.place]) {
+                let _ = std::fs::remove_dir_all(place);
+            }
         }
     }
 }

@@ -127,7 +127,7 @@ fn simulated(
     let profile = profile("ram-disk")?;
     let path = HostModel::named("none").unwrap_or_else(HostModel::io_uring);
     let (library, directory, seed) = (library()?, directory.to_owned(), Seed(1));
-    let host = Host { cores, costs, path, library, cpu_time: None, seed, directory };
+    let host = Host { cores, costs, path, library, cpu_time: None, seed, directory, wal: None };
     let drive = Model::new(&profile, Condition::Steady, Seed(1));
     let drive = Drive::new(drive, profile.capacity.get(), u64::MAX, FileSystem::Ext4);
     let (mut reader, writer) = std::io::pipe().map_err(failed)?;

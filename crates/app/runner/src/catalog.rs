@@ -20,7 +20,7 @@ macro_rules! studies {
 const STUDIES: &[(&str, &str)] = studies! {
     "quickstart" "device-table" "iops-latency" "mixed-sweep" "act-ratings" "database-io" "noise"
     "device-fit" "icpads-3dxpoint" "anandtech-optane" "circuitblvd-nvmeof" "rocksdb-overwrite"
-    "live-mariadb" "live-postgres" "postgres-checkpoints"
+    "live-mariadb" "live-postgres" "postgres-checkpoints" "postgres-wal"
     "live-rocksdb" "live-databases" "live-icpads-mysql" "live-nvmeof" "live-symas"
     "icpads-mysql" "intel-cas-mysql" "symas-optane" "nvmeof-block" "latency-breakdown"
     "validate"

@@ -289,7 +289,11 @@ impl SqlUnderCut<'_> {
         let running = started(self.job, (&self.place, &self.log), hosting)?;
         self.server = running.server;
         let mut connection = connection(self.job, &running.place)?;
-        (1..=self.job.tables).map(|table| connection.create_table(table)).collect()
+        let mut count = |table| {
+            let rows = connection.create_table(table)?;
+            connection.verify(table).map(|()| rows)
+        };
+        (1..=self.job.tables).map(&mut count).collect()
     }
 }
 
@@ -300,7 +304,8 @@ fn started(
     hosting: Hosting<'_>,
 ) -> Result<servers::Running, EngineError> {
     let (pool, limits) = (servers::pool_of(job, None), &Limits::default());
-    servers::start(job, PrivateServer { place, log, pool, limits, preload: Preload::None }, hosting)
+    let private = PrivateServer { place, log, pool, limits, preload: Preload::None, wal: None };
+    servers::start(job, private, hosting)
 }
 
 /// A connection to the database at a place.

@@ -89,22 +89,21 @@ impl<'a> Targets<'a> {
             preconditioned: BTreeSet::new(),
         };
         for stack in &study.stack {
-            if plan.trials.iter().any(|trial| trial.stack == stack.name) {
-                targets.check_stack(stack, plan)?;
+            let jobs = jobs_on(study, stack, plan);
+            if !jobs.is_empty() {
+                targets.check_stack(stack, &jobs)?;
             }
         }
         Ok(targets)
     }
 
-    fn check_stack(&mut self, stack: &Stack, plan: &Plan) -> Result<(), RunnerError> {
-        let jobs = plan.trials.iter().filter(|trial| trial.stack == stack.name);
-        let jobs: Vec<&Job> = jobs.map(|trial| &trial.job).collect();
+    fn check_stack(&mut self, stack: &Stack, jobs: &[&Job]) -> Result<(), RunnerError> {
         let block: Vec<&Job> = jobs.iter().copied().filter(|job| job.is_block()).collect();
-        if let Some((reason, next)) = lacks::root(stack, &jobs) {
+        if let Some((reason, next)) = lacks::root(stack, jobs) {
             let device = format!("stack {}", stack.name);
             return Err(StackError::refused(&device, reason, next).into());
         }
-        check_engines(stack, &jobs, self.journal)?;
+        check_engines(stack, jobs, self.journal)?;
         if !stack.direct && jobs.iter().any(|job| matches!(job, Job::Act(_))) {
             let (device, name) = (stack.device.text(), &stack.name);
             return Err(RunnerError::Stack(StackError::refused(
@@ -134,7 +133,7 @@ impl<'a> Targets<'a> {
             }
             DeviceName::Paths(paths) => {
                 paths.iter().try_for_each(|path| check_real(stack, Path::new(path)))?;
-                check_writes(stack, &jobs)?;
+                check_writes(stack, jobs)?;
                 self.hold(stack, paths)?;
             }
             DeviceName::File => {
@@ -144,7 +143,7 @@ impl<'a> Targets<'a> {
                     let file_system = StorageFacts::read(&dir).file_system;
                     return Err(StackError::NoDirectIo { path: dir, file_system }.into());
                 }
-                let needed = file_space(stack, &jobs);
+                let needed = file_space(stack, jobs);
                 let free = free_space(&dir)?;
                 if free < needed {
                     return Err(StackError::NoSpace { path: dir, free, needed }.into());
@@ -239,9 +238,12 @@ impl<'a> Targets<'a> {
             };
             let names = [stack.title.as_str(), profile.map_or("", |profile| &profile.title)];
             let title = names.into_iter().find(|name| !name.is_empty()).unwrap_or(&stack.name);
+            let wal = stack.wal.as_ref().filter(|_| stack.title.is_empty());
+            let title =
+                wal.map_or_else(|| title.to_owned(), |wal| format!("{title}, WAL on {wal}"));
             let record = StackRecord {
                 name: stack.name.clone(),
-                title: title.to_owned(),
+                title,
                 device: stack.device.text(),
                 storage: (profile.is_none() && !stack.attach).then(|| StorageFacts::read(&place)),
                 not_covered: profile.map(|profile| profile.not_covered.clone()),
@@ -397,6 +399,14 @@ impl<'a> Targets<'a> {
         self.area_in(Path::new(MEMORY), &format!("{}-memory", stack.name))
     }
 
+    /// An empty directory for the write-ahead log of another stack's databases.
+    pub fn wal_place(&mut self, stack: &Stack) -> Result<PathBuf, RunnerError> {
+        if stack.file_system == FileSystem::AsIs && !matches!(stack.device, DeviceName::Paths(_)) {
+            return absolute(&self.area(stack)?.fresh("wal")?);
+        }
+        absolute(&self.database_place(stack)?.0)
+    }
+
     /// An empty directory for a copy of the tables of a simulated drive.
     pub fn copy_place(&mut self, stack: &Stack) -> Result<PathBuf, RunnerError> {
         let directory = self.directory(stack);
@@ -443,6 +453,19 @@ impl<'a> Targets<'a> {
         let journal = if journal { ", without a journal" } else { "" };
         Ok((dir, Some(format!("on fresh {options}{journal}, {device}"))))
     }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, RunnerError> {
+    Ok(path.canonicalize().map_err(StackError::io("find", path))?)
+}
+
+/// The jobs of a plan that use a stack, also for the log alone.
+fn jobs_on<'p>(study: &Study, stack: &Stack, plan: &'p Plan) -> Vec<&'p Job> {
+    let uses = |name: &String| {
+        let user = study.stack.iter().find(|other| other.name == *name);
+        *name == stack.name || user.is_some_and(|user| user.wal.as_ref() == Some(&stack.name))
+    };
+    plan.trials.iter().filter(|trial| uses(&trial.stack)).map(|trial| &trial.job).collect()
 }
 
 /// How a fresh file system is created; `None` to use the directory's.

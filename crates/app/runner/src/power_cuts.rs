@@ -14,7 +14,7 @@ use std::time::Duration;
 use archive::output::make_directory;
 use attach::{Missing, Store};
 use stack::{Journal, StackError, Volume, WorkArea};
-use study::{Job, Trial};
+use study::{Durability, Job, Trial};
 use units::{Bytes, Nanos};
 use vtime::CutLosses;
 
@@ -238,15 +238,16 @@ fn one(
     Ok((!stop.load(Ordering::Relaxed)).then_some(record))
 }
 
-/// The study of power cuts for the engine of this command: it writes as fast as the engine commits, each
-/// update flushed before it is acknowledged; `None` for an engine without support for power cuts.
+/// The study of power cuts for the engine of this command: it writes as fast as the engine commits with this
+/// durability; `None` for an engine without support for power cuts.
 #[must_use]
-pub fn study_of(command: &str) -> Option<String> {
+pub fn study_of(command: &str, durability: Durability) -> Option<String> {
     let with =
         |one: &&'static study::Descriptor| one.command == command && one.power_cuts.is_some();
     let descriptor = engines::descriptors().find(with)?;
     let name = descriptor.name;
-    let keys = descriptor.power_cuts.unwrap_or_default();
+    let wanted = format!("durability = \"{}\"", durability.word());
+    let keys = descriptor.power_cuts?.replace("durability = \"device\"", &wanted);
     let job = format!("[experiment.job]\nengine = {name:?}\n{keys}");
     let seconds = SURE.as_secs();
     Some(format!(
@@ -265,9 +266,15 @@ mod tests {
     fn every_engine_has_its_study() {
         let with = engines::descriptors().filter(|one| one.power_cuts.is_some());
         for engine in with.map(|one| one.command) {
-            let study = study::parse(&study_of(engine).unwrap(), engines::list()).unwrap();
-            assert_eq!(study::plan(&study).trials.len(), 1, "{engine}");
+            for durability in [Durability::None, Durability::Os, Durability::Device] {
+                let text = study_of(engine, durability).unwrap();
+                let trials = study::plan(&study::parse(&text, engines::list()).unwrap()).trials;
+                let job = &trials[0].job;
+                let of = job.key_value().map(|job| job.durability);
+                let found = of.or_else(|| job.sql().map(|job| job.durability));
+                assert_eq!((trials.len(), found), (1, Some(durability)), "{engine}");
+            }
         }
-        assert_eq!(study_of("oracle"), None);
+        assert_eq!(study_of("oracle", Durability::Device), None);
     }
 }

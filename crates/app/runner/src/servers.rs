@@ -29,6 +29,8 @@ pub(crate) struct Loaded {
     pub pages: u64,
     /// Note about the volume.
     pub volume_note: Option<String>,
+    /// Directory of its write-ahead log, on another stack.
+    pub wal: Option<PathBuf>,
 }
 
 /// A server that runs for a trial.
@@ -71,6 +73,11 @@ pub(crate) fn engine_of(job: &SqlJob) -> Result<&'static Handler, EngineError> {
 /// Server functions of a job's engine; `None` if it is embedded.
 pub(crate) fn server_of(job: &SqlJob) -> Option<ServerVerbs> {
     engine_of(job).ok()?.server
+}
+
+/// Beginning of the paths of a job's write-ahead log, below the directory of its database.
+pub(crate) fn wal_of(job: &SqlJob) -> Option<&'static str> {
+    engines::list().find(&job.engine, Operations::Sql)?.wal
 }
 
 /// Converts an engine's refusal.

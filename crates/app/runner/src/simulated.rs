@@ -13,7 +13,7 @@ use sim::scheduler::{SchedulerCosts, WakeCost};
 use sim::{Calibration, HostModel, MeasuredCosts, PageCacheCosts};
 use stack::StackError;
 use units::{Bytes, Nanos, Seed};
-use vtime::{Drive, Ended, FileSystem, Host, Simulation, VtimeError};
+use vtime::{Drive, Drives, Ended, FileSystem, Host, Simulation, VtimeError};
 
 use crate::RunnerError;
 use crate::predicted::condition_of;
@@ -92,6 +92,7 @@ impl SimulatedHost {
             cpu_time: self.cpu_time,
             seed: self.seed,
             directory,
+            wal: None,
         };
         let model = Model::new(profile, condition_of(self.condition), self.seed);
         let memory = self.memory.map_or(u64::MAX, Bytes::get);
@@ -109,22 +110,29 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Starts a simulation without programs, for files in `place`.
+    /// Starts a simulation without programs, for files in `place`; those of the write-ahead log, whose paths
+    /// in it begin with the text, on the drive of another stack.
     ///
     /// # Errors
     /// This process cannot share memory with others.
     pub fn start(
         host: &SimulatedHost,
         (profile, place): (&Profile, &Path),
+        wal: Option<(SimulatedHost, &Profile, &'static str)>,
         stack: &str,
     ) -> Result<Self, RunnerError> {
-        let (host, drive) = host.make(profile, place)?;
+        let (mut host, drive) = host.make(profile, place)?;
+        let mut drives = Drives::from(drive);
+        if let Some((other, profile, at)) = wal {
+            host.wal = Some(at);
+            drives = drives.with_wal(other.make(profile, place)?.1);
+        }
         let simulation = Simulation::new(&host).map_err(|error| {
             RunnerError::environment(stack, error.to_string(), "crosspoint doctor")
         })?;
         let simulation = Arc::new(simulation);
         let own = Arc::clone(&simulation);
-        let thread = Some(std::thread::spawn(move || own.run(drive, None)));
+        let thread = Some(std::thread::spawn(move || own.run(drives, None)));
         Ok(Self { simulation, thread })
     }
 

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use engine::{EngineError, Hosting, Place, Preload, PrivateServer};
+use engine::{EngineError, Hosting, Place, Preload, PrivateServer, WalPlace, split_wal};
 use stack::{Limits, Wanted};
 use stats::{LoadRecord, TrialResult};
 use study::{Experiment, Job, SqlJob, Stack, Trial};
@@ -39,6 +39,12 @@ impl<'a> SqlTrial<'a> {
         let Job::Sql(job) = &trial.job else { return None };
         let (stack, experiment, seed) = run.parts(trial);
         Some(Self { run, stack, experiment, trial, job, seed })
+    }
+
+    /// The stack of its write-ahead log, if it is another one.
+    fn wal_stack(self) -> Option<&'a Stack> {
+        let name = self.stack.wal.as_ref()?;
+        self.run.study.stack.iter().find(|stack| stack.name == *name)
     }
 
     /// Identifies the place of its tables: simulated drives share them, other stacks have their own.
@@ -136,7 +142,10 @@ impl SqlExecutor<'_, '_> {
         }
         let key = job.tables_key();
         // Another stack may have used the device in between, so its tables are gone.
-        let usable = |loaded: &&Loaded| loaded.key == key && !job.fresh && loaded.place.exists();
+        let usable = |loaded: &&Loaded| {
+            let places = loaded.wal.iter().chain([&loaded.place]);
+            loaded.key == key && !job.fresh && places.into_iter().all(|place| place.exists())
+        };
         let there = self.bench.loaded.get(&one.tables()).filter(usable).cloned();
         let fresh = there.is_none();
         let loaded = match there {
@@ -175,7 +184,10 @@ impl SqlExecutor<'_, '_> {
             None => Preloaded::observation(),
         };
         let preload = preloaded.library();
-        let private = PrivateServer { place: &place, log: &log, pool, limits: &limits, preload };
+        let wal = wal_place(job, loaded.wal.as_deref());
+        let limits_of = &limits;
+        let private =
+            PrivateServer { place: &place, log: &log, pool, limits: limits_of, preload, wal };
         let started = servers::start(job, private, hosting(one));
         let running = match started {
             Ok(running) => running,
@@ -206,7 +218,12 @@ impl SqlExecutor<'_, '_> {
             return Ok(None);
         };
         notes.push(host.in_words());
-        Background::start(&host, (profile, place), &one.stack.name).map(Some)
+        let seed = Seed(one.seed.0.wrapping_add(1));
+        let wal = one.wal_stack().and_then(|other| {
+            let (host, profile) = self.bench.targets.simulated(other, None, seed)?;
+            Some((host, profile, servers::wal_of(one.job)?))
+        });
+        Background::start(&host, (profile, place), wal, &one.stack.name).map(Some)
     }
 
     fn limits(&self, one: SqlTrial<'_>) -> Result<Limits, RunnerError> {
@@ -238,20 +255,26 @@ impl SqlExecutor<'_, '_> {
         // A staged drive is loaded before its life starts: one attached already, and one that
         // `database_place` attaches.
         self.bench.targets.stage(one.stack, true)?;
+        let targets = &mut self.bench.targets;
         let (place, volume_note) = match one.stack.is_virtual() {
-            true => (self.bench.targets.simulated_place(one.stack, &one.trial.job)?, None),
-            false => self.bench.targets.database_place(one.stack)?,
+            true => (targets.simulated_place(one.stack, &one.trial.job)?, None),
+            false => targets.database_place(one.stack)?,
         };
+        let other = one.wal_stack().filter(|_| !one.stack.is_virtual());
+        let wal = other.map(|stack| targets.wal_place(stack)).transpose()?;
         self.bench.targets.stage(one.stack, true)?;
         let key = job.tables_key();
-        let empty = Loaded { key, place, load: LoadRecord::default(), pages: 0, volume_note };
+        let load = LoadRecord::default();
+        let empty = Loaded { key, place, load, pages: 0, volume_note, wal };
         self.bench.loaded.insert(one.tables(), empty.clone());
         let log = self.server_log(one);
         let started = servers::make(job, &empty.place, hosting(one)).and_then(|()| {
             let (pool, limits) = (servers::pool_of(job, None), &Limits::default());
             let place = &empty.place;
             let preload = Preload::None;
-            let private = PrivateServer { place, log: &log, pool, limits, preload };
+            let wal = wal_place(job, empty.wal.as_deref());
+            wal.map_or(Ok(()), |wal| split_wal(place, wal))?;
+            let private = PrivateServer { place, log: &log, pool, limits, preload, wal };
             servers::start(job, private, hosting(one))
         });
         let mut running = match started {
@@ -434,6 +457,11 @@ const LAST_WORDS_WAIT: Duration = Duration::from_secs(2);
 /// Free space below which a file system is full for a server: InnoDB extends files by up to this much
 /// (MariaDB 10.11: `preallocating 62914560 bytes`).
 const FULL: units::Bytes = units::Bytes(60 << 20);
+
+/// The directory of a database's write-ahead log, if it has one of its own.
+fn wal_place<'a>(job: &SqlJob, directory: Option<&'a Path>) -> Option<WalPlace<'a>> {
+    Some(WalPlace { directory: directory?, at: servers::wal_of(job)? })
+}
 
 /// Everything that starting a server needs from the run.
 fn hosting(one: SqlTrial<'_>) -> Hosting<'_> {

@@ -228,6 +228,14 @@ pub trait Statements {
     /// The engine's own message.
     fn create_table(&mut self, table: u32) -> Result<u64, EngineError>;
 
+    /// Checks that a table and its indexes have no damage, as far as the engine can tell.
+    ///
+    /// # Errors
+    /// The damage.
+    fn verify(&mut self, _table: u32) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     /// Inserts rows as one statement.
     ///
     /// # Errors

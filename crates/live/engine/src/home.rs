@@ -6,6 +6,7 @@
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, DirBuilder, File};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use rustix::mount::{
 use rustix::process::{Signal, chdir, set_parent_process_death_signal};
 use rustix::thread::{UnshareFlags, set_thread_gid, set_thread_groups, set_thread_uid};
 
-use crate::EngineError;
+use crate::{EngineError, WalPlace};
 
 /// User IDs that systemd assigns dynamically (systemd.io, "Users, Groups, UIDs and GIDs"); normally none has
 /// an account, and those in /etc/passwd are skipped.
@@ -160,9 +161,25 @@ impl Home {
     }
 
     /// Confines a command to this server: its directory, its user, killed with the calling thread, in the
-    /// cgroups of `doors`.
-    pub fn confine(&self, command: &mut Command, doors: Vec<File>) {
-        self.confine_as(command, doors, None);
+    /// cgroups of `doors`, with its write-ahead log from elsewhere.
+    ///
+    /// # Errors
+    /// A path that contains a zero byte.
+    pub fn confine(
+        &self,
+        command: &mut Command,
+        doors: Vec<File>,
+        wal: Option<WalPlace<'_>>,
+    ) -> std::io::Result<()> {
+        let mounted = |wal: WalPlace<'_>| {
+            std::io::Result::Ok([
+                CString::new(wal.directory.as_os_str().as_bytes())?,
+                CString::new(wal.at)?,
+            ])
+        };
+        let mount = wal.filter(|_| self.jail.is_some()).map(mounted).transpose()?;
+        self.confine_as(command, doors, mount);
+        Ok(())
     }
 
     /// Confines a command that looks up its user's account: it sees an /etc/passwd with that account alone.
@@ -173,11 +190,13 @@ impl Home {
         if let Some(Jail { user, .. }) = self.jail {
             self.write("passwd", &format!("crosspoint:x:{user}:{user}::/:/bin/false\n"))?;
         }
-        self.confine_as(command, Vec::new(), Some(c"passwd"));
+        let over = [c"passwd", c"/etc/passwd"].map(CStr::to_owned);
+        self.confine_as(command, Vec::new(), Some(over));
         Ok(())
     }
 
-    fn confine_as(&self, command: &mut Command, doors: Vec<File>, accounts: Option<&'static CStr>) {
+    /// Also mounts the first path over the second.
+    fn confine_as(&self, command: &mut Command, doors: Vec<File>, over: Option<[CString; 2]>) {
         let jail = self.jail;
         let others = other_areas();
         // Before the change of user: nobody else may enter the parents.
@@ -192,7 +211,7 @@ impl Home {
                 // Its children get no privileges that it lacks.
                 rustix::thread::set_no_new_privs(true)?;
                 if let Some(jail) = &jail {
-                    jail.enter(&others, accounts)?;
+                    jail.enter(&others, over.as_ref())?;
                 }
                 chdir(c"data")?;
                 // After the change of user, which clears it.
@@ -203,10 +222,10 @@ impl Home {
 }
 
 impl Jail {
-    /// Mounts the working directory at `place` for this process alone, its file `accounts` over the list of
-    /// accounts, unmounts `others`, and changes the user. Shared memory that it leaves ends with it, too: a
+    /// Mounts the working directory at `place` for this process alone, there the first path `over` the
+    /// second, unmounts `others`, and changes the user. Shared memory that it leaves ends with it, too: a
     /// killed `initdb` of PostgreSQL leaves a MiB.
-    fn enter(&self, others: &[CString], accounts: Option<&CStr>) -> std::io::Result<()> {
+    fn enter(&self, others: &[CString], over: Option<&[CString; 2]>) -> std::io::Result<()> {
         // SAFETY: the new process has one thread.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::NEWIPC)? };
         // Unmounts outside must propagate here.
@@ -214,8 +233,8 @@ impl Jail {
         mount_change(c"/", slave)?;
         mount_bind(c".", self.place)?;
         chdir(self.place)?;
-        if let Some(accounts) = accounts {
-            mount_bind(accounts, c"/etc/passwd")?;
+        if let Some([from, to]) = over {
+            mount_bind(from.as_c_str(), to.as_c_str())?;
         }
         for other in others {
             // It may have been unmounted meanwhile.

@@ -23,7 +23,9 @@ pub use error::{EngineError, ErrorKind};
 pub use home::{DATA, FILES, Home, TEMPORARY};
 pub use place::{Address, Place, Secret, Target};
 pub use private::{Habits, Listen, PrivateProcess, bare_environment, last_lines};
-pub use server::{Hosting, Preload, PrivateServer, Reached, Server, ServerVerbs, Start};
+pub use server::{
+    Hosting, Preload, PrivateServer, Reached, Server, ServerVerbs, Start, WalPlace, split_wal,
+};
 pub use session::{Completion, Ended, Session, Submit, Wait};
 pub use trial::{
     ClientEnd, Finished, SAMPLE_EVERY, Seat, Setting, Starter, Trial, TrialSpec, Watch, run_clients,

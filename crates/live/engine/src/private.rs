@@ -136,7 +136,7 @@ impl PrivateProcess {
             Preload::None => {}
         }
         let doors = private.limits.doors().map_err(|error| refused(error.to_string(), DOCTOR))?;
-        home.confine(&mut command, doors);
+        home.confine(&mut command, doors, private.wal).map_err(failed)?;
         let started = SystemTime::now();
         let child = command.spawn().map_err(failed)?;
         Ok(Self { child, log: private.log.to_owned(), habits, started, stopped: false })

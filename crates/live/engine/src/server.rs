@@ -1,6 +1,8 @@
 //! Servers of SQL engines: how the program creates, starts and reaches them.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -60,7 +62,57 @@ pub struct PrivateServer<'a> {
     pub limits: &'a Limits,
     /// The library that it is started with.
     pub preload: Preload<'a>,
+    /// Where its write-ahead log is, if not in `place`.
+    pub wal: Option<WalPlace<'a>>,
 }
+
+/// A write-ahead log in a directory of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct WalPlace<'a> {
+    /// That directory, made by [`split_wal`].
+    pub directory: &'a Path,
+    /// Path of the log below the database's directory, where the server expects it.
+    pub at: &'static str,
+}
+
+/// Moves the log of the database in `place` to the empty directory `wal.directory`. A server of another user
+/// sees it at its old place by a mount of its own, and one of this user by a symbolic link.
+///
+/// # Errors
+/// The system's error.
+pub fn split_wal(place: &Path, wal: WalPlace<'_>) -> Result<(), EngineError> {
+    move_directory(&place.join(wal.at), wal.directory).map_err(|error| {
+        let reason = format!("the log was not moved to {}: {error}", wal.directory.display());
+        EngineError::refused(reason, "crosspoint doctor")
+    })
+}
+
+fn move_directory(from: &Path, to: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+    let owner = std::fs::metadata(from)?;
+    let mut command = Command::new("cp");
+    command.arg("-a").arg(from.join(".")).arg(to);
+    // An interrupt is for this program.
+    command.process_group(0);
+    let done = stack::output_within(&mut command, (COPY_MAX, None), |_| ())?;
+    if !done.status.success() {
+        let said = String::from_utf8_lossy(&done.stderr);
+        return Err(std::io::Error::other(said.trim().to_owned()));
+    }
+    std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o700))?;
+    std::fs::remove_dir_all(from)?;
+    if owner.uid() == rustix::process::geteuid().as_raw() {
+        return symlink(to, from);
+    }
+    std::fs::create_dir(from)?;
+    for directory in [to, from] {
+        chown(directory, Some(owner.uid()), Some(owner.gid()))?;
+    }
+    Ok(())
+}
+
+/// Time limit for copying a new database's log.
+const COPY_MAX: Duration = Duration::from_secs(120);
 
 /// A user's server, connected for a trial.
 pub struct Reached {

@@ -9,7 +9,7 @@ use vtime::wire::{Call, access, file_number, is_shared_memory, resize};
 
 use crate::real::system_call;
 pub use crate::streams::status;
-use crate::turn::{Turn, folder};
+use crate::turn::{Turn, folder, wal};
 
 /// Highest number of descriptors on the drive.
 const FILES: usize = 65_536;
@@ -32,9 +32,18 @@ pub fn file_id(found: &libc::stat) -> u64 {
     file_number(found.st_ino, found.st_dev)
 }
 
-/// Whether an open file is below the simulation's directory.
-fn is_on_drive(descriptor: c_int) -> bool {
-    let Some(folder) = folder() else { return false };
+/// Which drive an open file is on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// It is not below the simulation's directory.
+    None = 0,
+    Main = 1,
+    /// That of the write-ahead log.
+    Wal = 2,
+}
+
+fn place_of(descriptor: c_int) -> Place {
+    let Some(folder) = folder() else { return Place::None };
     // With the root directory as folder, all files match.
     let folder = folder.to_bytes().strip_suffix(b"/").unwrap_or(folder.to_bytes());
     let mut link = [0_u8; 32];
@@ -43,21 +52,27 @@ fn is_on_drive(descriptor: c_int) -> bool {
     let place = [link.as_ptr() as i64, path.as_mut_ptr() as i64, path.len() as i64, 0, 0, 0];
     let length = system_call(libc::SYS_readlink, place);
     let path = &path[..usize::try_from(length).unwrap_or_default()];
-    let below =
-        path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"));
-    below && !is_shared_memory(path)
+    match path.strip_prefix(folder) {
+        _ if is_shared_memory(path) => Place::None,
+        Some([]) => Place::Main,
+        Some([b'/', rest @ ..]) => {
+            let is_wal = wal().is_some_and(|wal| rest.starts_with(wal.to_bytes()));
+            if is_wal { Place::Wal } else { Place::Main }
+        }
+        _ => Place::None,
+    }
 }
 
 /// Status of an open file that is on the drive.
 pub fn on_drive(descriptor: c_int) -> Option<libc::stat> {
-    status(descriptor).filter(|_| is_on_drive(descriptor))
+    status(descriptor).filter(|_| place_of(descriptor) != Place::None)
 }
 
 /// A descriptor was opened.
 pub fn note_opened(turn: &Turn, descriptor: c_int, flags: c_int) {
     let Ok(place) = usize::try_from(descriptor) else { return };
     if place >= FILES {
-        if is_on_drive(descriptor) {
+        if place_of(descriptor) != Place::None {
             turn.uncovered("open beyond descriptor 65,535");
         }
         return;
@@ -65,13 +80,20 @@ pub fn note_opened(turn: &Turn, descriptor: c_int, flags: c_int) {
     FILE[place].store(0, Relaxed);
     let Some(found) = status(descriptor) else { return };
     let kind = found.st_mode & libc::S_IFMT;
-    if ![libc::S_IFREG, libc::S_IFDIR].contains(&kind) || !is_on_drive(descriptor) {
+    if ![libc::S_IFREG, libc::S_IFDIR].contains(&kind) {
+        return;
+    }
+    let on = place_of(descriptor);
+    if on == Place::None {
         return;
     }
     if kind == libc::S_IFDIR {
         // Opened only to be flushed.
         FLAGS[place].store(0, Relaxed);
         FILE[place].store(file_id(&found), Relaxed);
+        if on == Place::Wal {
+            turn.call(Call::Resize, &[file_id(&found), 0, resize::EXISTING, on as u64]);
+        }
         return;
     }
     let mut own = 0;
@@ -87,7 +109,7 @@ pub fn note_opened(turn: &Turn, descriptor: c_int, flags: c_int) {
     let size = found.st_size as u64;
     let is_new = size == 0 && flags & (libc::O_CREAT | libc::O_TRUNC) != 0;
     let kind = if is_new { resize::SET } else { resize::EXISTING };
-    turn.call(Call::Resize, &[file, size, kind]);
+    turn.call(Call::Resize, &[file, size, kind, on as u64]);
 }
 
 /// Another descriptor of the same file.

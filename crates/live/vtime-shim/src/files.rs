@@ -181,7 +181,7 @@ fn resized(descriptor: c_int, code: i64, kind: u64) -> i64 {
         && code == 0
         && let Some(found) = status(descriptor)
     {
-        turn.call(Call::Resize, &[file, found.st_size as u64, kind]);
+        turn.call(Call::Resize, &[file, found.st_size as u64, kind, 0]);
     }
     code
 }
@@ -370,7 +370,7 @@ calls! {
             let flags = i64::from(libc::O_PATH | libc::O_CLOEXEC);
             let file = system_call(libc::SYS_openat, [here, path as i64, flags, 0, 0, 0]);
             if let Some(found) = descriptors::on_drive(file as c_int) {
-                turn.call(Call::Resize, &[file_id(&found), size as u64, resize::SET]);
+                turn.call(Call::Resize, &[file_id(&found), size as u64, resize::SET, 0]);
             }
             system_call(libc::SYS_close, [file, 0, 0, 0, 0, 0]);
         }
@@ -404,7 +404,7 @@ calls! {
             && let Some(turn) = Turn::enter_file()
             && let Some(found) = status_at(replaced)
         {
-            turn.call(Call::Resize, &[file_id(&found), 0, resize::RENAMED]);
+            turn.call(Call::Resize, &[file_id(&found), 0, resize::RENAMED, 0]);
         }
         code
     };

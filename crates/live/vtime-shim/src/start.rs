@@ -64,12 +64,12 @@ fn join() -> bool {
     }
     let process = system_call(libc::SYS_getpid, [0; 6]) as u32;
     // A copy, because a program may write its title over the environment (as PostgreSQL does).
-    // SAFETY: single-threaded so far, and a string with a terminating 0, or null.
-    let folder = unsafe {
-        let folder = libc::getenv(c"CROSSPOINT_VTIME_DIR".as_ptr());
-        if folder.is_null() { folder } else { libc::strdup(folder) }
-    };
-    let attach = || turn::attach(shared, process, folder);
+    // SAFETY: single-threaded so far, and strings with a terminating 0, or null.
+    let places = [c"CROSSPOINT_VTIME_DIR", c"CROSSPOINT_VTIME_WAL"].map(|name| unsafe {
+        let value = libc::getenv(name.as_ptr());
+        if value.is_null() { value } else { libc::strdup(value) }
+    });
+    let attach = || turn::attach(shared, process, places);
     shared.header.joined.store(1, Release);
     if turn::is_real_time(shared) {
         attach();

@@ -19,6 +19,16 @@ static PROCESS: AtomicU32 = AtomicU32::new(0);
 /// The directory of the drive's files.
 static FOLDER: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 
+/// The beginning of the write-ahead log's paths in that directory.
+static WAL: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The beginning of the write-ahead log's paths in the directory, if it has a drive of its own.
+pub fn wal() -> Option<&'static CStr> {
+    let place = WAL.load(Relaxed);
+    // SAFETY: a string that stays where it is.
+    (!place.is_null()).then(|| unsafe { CStr::from_ptr(place) })
+}
+
 /// The directory whose files are on the drive.
 pub fn folder() -> Option<&'static CStr> {
     let place = FOLDER.load(Relaxed);
@@ -492,8 +502,9 @@ pub fn keep(slot: &'static Slot) {
 }
 
 /// This process is in the simulation that has this memory.
-pub fn attach(shared: &'static Shared, process: u32, folder: *mut c_char) {
+pub fn attach(shared: &'static Shared, process: u32, [folder, wal]: [*mut c_char; 2]) {
     FOLDER.store(folder, Relaxed);
+    WAL.store(wal, Relaxed);
     PROCESS.store(process, Relaxed);
     SHARED.store(std::ptr::from_ref(shared).cast_mut(), Release);
 }

@@ -15,7 +15,7 @@ use units::Nanos;
 
 use crate::awaited_files::AwaitedFiles;
 use crate::cold_caches::{self, ColdCaches, Interval};
-use crate::drive::Drive;
+use crate::drives::Drives;
 use crate::error::VtimeError;
 use crate::file_access::{AccessStart, StepEnd};
 use crate::file_calls;
@@ -50,7 +50,7 @@ struct Thread {
 pub(crate) struct Coordinator<'h, D> {
     shared: &'static Shared,
     scheduler: Scheduler,
-    drive: Drive<D>,
+    drives: Drives<D>,
     host: &'h Host,
     jitter: Jitter,
     cold_caches: ColdCaches,
@@ -83,7 +83,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
     /// The state before any program has joined. `starting` is the process of the first one if it has been
     /// started.
     pub fn new(
-        (host, drive): (&'h Host, Drive<D>),
+        (host, drives): (&'h Host, Drives<D>),
         shared: &'static Shared,
         (program, starting): (String, Option<Process>),
     ) -> Self {
@@ -93,7 +93,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
         Self {
             shared,
             scheduler,
-            drive,
+            drives,
             host,
             jitter: Jitter::new(host.path.jitter, host.seed),
             cold_caches: ColdCaches::new(),
@@ -131,7 +131,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
             times: self.times(|_| true),
             threads: self.joined().count(),
             counts: self.scheduler.counts(),
-            drive: self.drive.totals(),
+            drive: self.drives.totals(),
             turns: self.turns,
             real,
         }
@@ -151,7 +151,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
                 self.wake_by_files(None, Duration::ZERO);
             }
             let timer = self.timers.next();
-            let device = self.drive.next_event().into_iter().chain(timer).min();
+            let device = self.drives.next_event().into_iter().chain(timer).min();
             let limit = if self.scheduler.is_idle() { self.limit() } else { None };
             let limit = limit.filter(|limit| device.is_none_or(|at| at > *limit));
             match self.scheduler.next(limit.or(device)) {
@@ -165,9 +165,10 @@ impl<'h, D: Device> Coordinator<'h, D> {
                     return Err(VtimeError::Stuck { threads: self.joined().count() });
                 }
             }
-            if self.drive.loses_power() {
+            if self.drives.main().loses_power() {
                 self.kill();
-                return self.drive.cut_power().map_err(VtimeError::io("write the drive's image"));
+                let cut = self.drives.main().cut_power();
+                return cut.map_err(VtimeError::io("write the drive's image"));
             }
             if self.is_over() || self.shared.header.stop.load(Relaxed) == 1 {
                 self.kill();
@@ -209,7 +210,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
 
     /// Counters of a thread, of its process, or of what serves that.
     fn totals(&self, task: TaskId, of: TotalsOf) -> Totals {
-        let (drive, counts) = (self.drive.totals(), self.scheduler.counts());
+        let (drive, counts) = (self.drives.totals(), self.scheduler.counts());
         let own = self.shared.slots[task.0 as usize].process.load(Relaxed);
         let times = match of {
             TotalsOf::Thread => self.scheduler.times(task),
@@ -239,7 +240,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
 
     fn device(&mut self, at: Nanos) {
         let mut steps = std::mem::take(&mut self.steps);
-        self.drive.advance(at, &mut steps);
+        self.drives.advance(at, &mut steps);
         for StepEnd { task, at, next } in steps.drain(..) {
             match next {
                 Some(wait) => self.scheduler.wait_for(task, at, wait),
@@ -414,7 +415,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
         let slot = &self.shared.slots[task.0 as usize];
         let argument = |place: usize| slot.arguments[place].load(Relaxed);
         let now = self.scheduler.time_of(task);
-        if self.drive.has_shared_memory() {
+        if self.drives.main().has_shared_memory() {
             self.note_user(slot.process.load(Relaxed));
             if now >= self.measure_at {
                 self.measure_memory();
@@ -426,11 +427,15 @@ impl<'h, D: Device> Coordinator<'h, D> {
         let maps = flags & wire::access::MAPPED != 0;
         let process = slot.process.load(Relaxed);
         let uses = [Call::Access, Call::Sync].contains(&call);
-        if uses && self.drive.is_mapped_by_other(argument(0), process, maps) {
+        let drive = match call {
+            Call::Resize if argument(3) > 0 => self.drives.opened(argument(0), argument(3) == 2),
+            _ => self.drives.of(argument(0)),
+        };
+        if uses && drive.is_mapped_by_other(argument(0), process, maps) {
             let call = "use of a file that another process has mapped".to_owned();
             return Err(VtimeError::Uncovered { thread: task.0, call });
         }
-        let begun = file_calls::handle(&mut self.drive, slot, (task, now + submit.1), call);
+        let begun = file_calls::handle(drive, slot, (task, now + submit.1), call);
         let Some(begun) = begun else { return Ok(()) };
         // Pages are unmapped before other threads run: later writes to them have to be noticed.
         while slot.arguments[0].load(Relaxed) > 0 {
@@ -440,7 +445,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
                 self.end_process(slot.process.load(Relaxed));
                 return Ok(());
             }
-            file_calls::tell_evicted(&mut self.drive, slot);
+            file_calls::tell_evicted(self.drives.last(), slot);
         }
         self.begun(task, begun, submit.0);
         Ok(())
@@ -478,7 +483,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
 
     /// Handles the start of a thread's access: CPU time only, or a wait for the drive.
     fn begun(&mut self, task: TaskId, begun: AccessStart, submit: Nanos) {
-        let work = self.drive.work();
+        let work = self.drives.last().work();
         match begun {
             AccessStart::Done => self.scheduler.charge(task, work),
             AccessStart::Waits(wait) => {

@@ -40,6 +40,25 @@ pub struct DriveTotals {
     pub stages: StageTimes,
 }
 
+impl DriveTotals {
+    /// The sum with those of another drive.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            reads: self.reads + other.reads,
+            read_bytes: self.read_bytes + other.read_bytes,
+            writes: self.writes + other.writes,
+            written_bytes: self.written_bytes + other.written_bytes,
+            dirtied_bytes: self.dirtied_bytes + other.dirtied_bytes,
+            flushes: self.flushes + other.flushes,
+            hits: self.hits + other.hits,
+            misses: self.misses + other.misses,
+            out_of_memory: self.out_of_memory || other.out_of_memory,
+            stages: self.stages.plus(&other.stages),
+        }
+    }
+}
+
 /// An access to a file.
 #[derive(Debug, Clone, Copy)]
 pub struct FileAccess {

@@ -27,6 +27,8 @@ pub struct Host {
     pub seed: Seed,
     /// Files below this directory are on the drive.
     pub directory: PathBuf,
+    /// Those whose paths in it begin with this are the engine's write-ahead log, which may have a drive of its own.
+    pub wal: Option<&'static str>,
 }
 
 /// Result of a simulation.

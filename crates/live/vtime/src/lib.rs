@@ -12,6 +12,7 @@ mod awaited_files;
 mod cold_caches;
 mod coordinator;
 mod drive;
+mod drives;
 mod error;
 mod file_access;
 mod file_calls;
@@ -25,6 +26,7 @@ mod simulation;
 pub mod wire;
 
 pub use drive::Drive;
+pub use drives::Drives;
 pub use error::VtimeError;
 pub use file_access::{AccessStart, DriveTotals, FileAccess, FileSystem, StepEnd};
 pub use host::{Ended, Host};

@@ -17,6 +17,7 @@ use units::Nanos;
 
 use crate::coordinator::Coordinator;
 use crate::drive::Drive;
+use crate::drives::Drives;
 use crate::error::VtimeError;
 use crate::file_access::DriveTotals;
 use crate::host::{Ended, Host};
@@ -86,7 +87,8 @@ impl Simulation {
         let place = format!("/proc/{}/fd/{}", std::process::id(), self.memory.as_raw_fd());
         command.env(wire::PATH_VARIABLE, place);
         command.env(wire::DIRECTORY_VARIABLE, &self.host.directory);
-        let cpu = one_cpu(self.cpu);
+        command.envs(self.host.wal.map(|wal| (wire::WAL_VARIABLE, wal)));
+        let (cpu, all, shared) = (one_cpu(self.cpu), self.cpus, self.shared);
         // SAFETY: two system calls; the program does not outlive its simulation.
         unsafe {
             command.pre_exec(move || {
@@ -109,6 +111,7 @@ impl Simulation {
         command.env("LD_PRELOAD", format!("/proc/self/fd/{library}"));
         command.env(wire::PATH_VARIABLE, format!("/proc/self/fd/{memory}"));
         command.env(wire::DIRECTORY_VARIABLE, directory);
+        command.envs(self.host.wal.map(|wal| (wire::WAL_VARIABLE, wal)));
         let cpu = one_cpu(self.cpu);
         // SAFETY: three system calls, on descriptors that are open until the program has started.
         unsafe {
@@ -184,13 +187,13 @@ impl Simulation {
     /// If one uses something that is not simulated; they are killed then.
     pub fn run<D: Device>(
         &self,
-        drive: Drive<D>,
+        drives: impl Into<Drives<D>>,
         starting: Option<Process>,
     ) -> Result<Ended, VtimeError> {
         let began = std::time::Instant::now();
         let program = self.program.get().cloned().unwrap_or_default();
         let mut coordinator =
-            Coordinator::new((&self.host, drive), self.shared, (program, starting));
+            Coordinator::new((&self.host, drives.into()), self.shared, (program, starting));
         let result = self.own.map_or(Ok(()), |own| {
             bind(&one_cpu(own))?;
             self.shared.header.spins.store(SPINS, Relaxed);
@@ -241,17 +244,14 @@ impl RealTime {
             process.kill();
         }
         let _ = bind(&cpus);
+        let _ = as_interrupt(false);
         match shared.header.joined.load(Acquire) {
             0 => result.and(Err(VtimeError::NotJoined { program })),
             _ => result,
-        let _ = as_interrupt(false);
         }
     }
 }
 
-fn one_cpu(cpu: usize) -> rustix::thread::CpuSet {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(cpu);
 /// Whether a program in real time may use all CPUs.
 fn is_free(shared: &Shared) -> bool {
     shared.header.real_time.load(Acquire) == 1 && shared.header.cores.load(Relaxed) > 1
@@ -269,6 +269,9 @@ fn as_interrupt(is: bool) -> Result<(), VtimeError> {
     }
 }
 
+fn one_cpu(cpu: usize) -> rustix::thread::CpuSet {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
     set
 }
 

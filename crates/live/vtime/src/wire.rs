@@ -34,6 +34,9 @@ pub const HASHES: usize = 4096;
 pub const PATH_VARIABLE: &str = "CROSSPOINT_VTIME";
 /// Environment variable with the directory whose files are on the modelled drive.
 pub const DIRECTORY_VARIABLE: &str = "CROSSPOINT_VTIME_DIR";
+/// Environment variable with the beginning of the write-ahead log's paths in it, if that may have a
+/// drive of its own.
+pub const WAL_VARIABLE: &str = "CROSSPOINT_VTIME_WAL";
 /// Environment variable with the number of the slot for the program's main thread.
 pub const SLOT_VARIABLE: &str = "CROSSPOINT_VTIME_SLOT";
 /// No deadline, no event.
@@ -66,7 +69,8 @@ pub enum Call {
     /// A flush. Arguments: the file, whether its metadata has to be written too, and the first page and the
     /// end of the range (0: the whole file). Fills them as [`Call::Access`] does.
     Sync,
-    /// The size of a file was set, or found. Arguments: the file, its size, the kind of [`resize`].
+    /// The size of a file was set, or found. Arguments: the file, its size, the kind of [`resize`], and if it was
+    /// opened, 2 for a file of the write-ahead log and 1 for others.
     Resize,
     /// A file was removed.
     Remove,

@@ -205,6 +205,13 @@ impl StageTimes {
         std::array::from_fn(|place| self.0[place / Stage::COUNT][place % Stage::COUNT])
     }
 
+    /// The sum with those of another device.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        let value = |row: usize, stage: usize| self.0[row][stage] + other.0[row][stage];
+        Self(std::array::from_fn(|row| std::array::from_fn(|stage| value(row, stage))))
+    }
+
     /// The difference of two readings, as values.
     #[must_use]
     pub fn between(later: [u64; Self::VALUES], earlier: [u64; Self::VALUES]) -> Self {

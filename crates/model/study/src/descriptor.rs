@@ -119,6 +119,9 @@ pub struct Descriptor {
     pub check: fn(&Options) -> Result<(), WrongOption>,
     /// Checks a variable, `name=value`, that is set while a server runs.
     pub check_change: fn(&str) -> Result<(), String>,
+    /// Beginning of the paths of its write-ahead log below the directory of its database, if that can be on
+    /// another stack.
+    pub wal: Option<&'static str>,
     /// Keys of a job that writes as fast as the engine commits, for power cuts; `None`: no power cuts.
     pub power_cuts: Option<&'static str>,
 }
@@ -165,6 +168,7 @@ impl Descriptor {
             options: &[],
             check: |_| Ok(()),
             check_change: |_| Ok(()),
+            wal: None,
             power_cuts: match operations {
                 Operations::KeyValue => Some(POWER_CUTS),
                 Operations::Block | Operations::Sql => None,
@@ -219,6 +223,7 @@ pub(crate) const ENGINES: Engines = {
     };
     const SERVER: Descriptor = Descriptor {
         server: Some("mysql"),
+        wal: Some("redo"),
         options: OPTIONS,
         check_change: |pair| match pair.starts_with("innodb_") {
             true => Ok(()),

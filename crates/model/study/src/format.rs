@@ -171,6 +171,10 @@ pub struct Stack {
     /// with power-loss protection").
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant_of: Option<String>,
+    /// Name of the stack that has the write-ahead log of databases: WAL or redo log. Both stacks are device
+    /// models in virtual time, or neither is. Supported by PostgreSQL with a server of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wal: Option<String>,
     /// Made for another stack's `what_if`; not written.
     #[serde(skip)]
     pub is_made: bool,

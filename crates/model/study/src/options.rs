@@ -230,6 +230,12 @@ impl Options {
         }
     }
 
+    /// Whether a flag is set.
+    #[must_use]
+    pub fn is_set(&self, name: &str) -> bool {
+        self.values.get(name) == Some(&OptionValue::Flag(true))
+    }
+
     /// An option that is a size.
     #[must_use]
     pub fn size(&self, name: &str) -> Option<Bytes> {

@@ -150,8 +150,9 @@ impl SqlJob {
     #[must_use]
     pub fn tables_key(&self) -> String {
         let of_pgbench = if self.workload.is_of_pgbench() { "pgbench " } else { "" };
+        let checksums = if self.options.is_set("data_checksums") { " checksums" } else { "" };
         format!(
-            "{} {of_pgbench}{} x {} rows, k {}, pages {} {}, {}",
+            "{} {of_pgbench}{} x {} rows, k {}, pages {} {}{checksums}, {}",
             self.engine.word(),
             self.tables,
             self.records,

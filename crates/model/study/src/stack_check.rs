@@ -65,6 +65,7 @@ pub(crate) fn check_stack(study: &Study, stack: &Stack, text: Place<'_>) -> Resu
             return Err(refuse(message).on(text, "limit"));
         }
     }
+    check_wal(study, stack, text)?;
     check_variants(study, stack, text)?;
     if stack.allow_write && !matches!(stack.device, DeviceName::Paths(_)) {
         return Err(refuse("allow_write is for block devices only").on(text, "device"));
@@ -91,6 +92,22 @@ pub(crate) fn check_reference(study: &Study, text: Place<'_>) -> Result<(), Stud
     }
     let message = format!("reference = \"{name}\" is not a stack; stacks: {}", names.join(", "));
     text.refuse("reference", message)
+}
+
+/// A log is on another stack of the same kind, which has its own.
+fn check_wal(study: &Study, stack: &Stack, text: Place<'_>) -> Result<(), StudyError> {
+    let Some(name) = &stack.wal else { return Ok(()) };
+    let other = study.stack.iter().find(|other| other.name == *name && other.name != stack.name);
+    let reason = match other {
+        None => format!("`{name}` is not another stack"),
+        Some(other) if other.wal.is_some() => format!("`{name}` has its log on a third stack"),
+        Some(other) if other.is_virtual() != stack.is_virtual() => {
+            "a log is in virtual time if its database is, and only then".into()
+        }
+        Some(other) if stack.attach || other.attach => "attached models share no database".into(),
+        Some(_) => return Ok(()),
+    };
+    text.refuse("wal", format!("stack `{}`: {reason}", stack.name))
 }
 
 /// Only a simulated part can be free, and a variant varies another stack that is none.
@@ -214,5 +231,29 @@ queue_depth = 1
         let alone = STUDY.replacen("scale = 10", "scale = 2", 1);
         let alone = alone.replace("\"mix\"", "\"mix\"\nstacks = [\"slow\"]");
         assert!(parse(&alone, ENGINES).is_ok());
+    }
+
+    /// A log in real time under a database in virtual time would be written at once.
+    #[test]
+    fn a_log_is_on_another_stack_of_the_same_kind() {
+        let study = |data: &str, log: &str, engine: &str| {
+            let text = format!(
+                "schema = 2\nname = \"s\"\n[[stack]]\nname = \"data\"\n{data}\n[[stack]]\n\
+                 name = \"log\"\n{log}\n[[experiment]]\nname = \"e\"\nstacks = [\"data\"]\n\
+                 [experiment.job]\nengine = \"{engine}\"\nworkload = \"read_write\"\nrecords = 9\n"
+            );
+            parse(&text, ENGINES).map(|study| crate::plan(&study).trials.len())
+        };
+        let refused =
+            |data: &str, log: &str| study(data, log, "mysql").expect_err("refused").to_string();
+        let file = "device = \"file\"";
+        let on = |log: &str| format!("{file}\nwal = \"{log}\"");
+        assert_eq!(study(&on("log"), file, "mysql"), Ok(1));
+        // SQLite keeps its log next to the database.
+        let embedded = study(&on("log"), file, "sqlite").expect_err("refused").to_string();
+        assert!(embedded.contains("cannot be on another stack"), "{embedded}");
+        assert!(refused(&on("data"), file).contains("not another stack"));
+        assert!(refused(&on("log"), "device = \"model:x\"").contains("in virtual time"));
+        assert!(refused(&on("log"), &on("data")).contains("a third stack"));
     }
 }

@@ -25,14 +25,12 @@ pub(crate) fn unsupported(
     };
     let key_value = || experiment.job.of(Job::key_value);
     let runs_raw = key_value().next().is_some() && key_value().all(|job| bare(&job.engine));
-    let needs_file_system = || {
-        let bare = engines.with(Operations::KeyValue).filter(|one| one.bare_device);
-        let names: Vec<&str> = bare.map(|one| one.name).collect();
-        let names = names.join(", ");
-        format!("only {names} runs on a device without a file system; give the stack a file_system")
-    };
+    let needs_file_system = || needs_file_system(engines);
     match &stack.device {
         _ if !database => None,
+        _ if stack.wal.is_some() && !splits_wal(engines, experiment) => {
+            Some("its log cannot be on another stack".into())
+        }
         DeviceName::Model(_) if stack.attach => match stack.file_system {
             FileSystem::AsIs => {
                 Some("an attached model is a bare disk; give the stack a file_system".into())
@@ -81,4 +79,22 @@ pub(crate) fn unsupported(
             (raw && !runs_raw).then(needs_file_system)
         }
     }
+}
+
+/// Whether all databases of an experiment can have their write-ahead log on another stack.
+fn splits_wal(engines: Engines, experiment: &Experiment) -> bool {
+    let has = |name: &EngineName, operations| {
+        engines.find(name, operations).is_none_or(|one| one.wal.is_some())
+    };
+    experiment.job.of(Job::key_value).all(|job| has(&job.engine, Operations::KeyValue))
+        && experiment
+            .job
+            .of(Job::sql)
+            .all(|job| has(&job.engine, Operations::Sql) && job.dsn.is_none() && !job.race)
+}
+
+fn needs_file_system(engines: Engines) -> String {
+    let bare = engines.with(Operations::KeyValue).filter(|one| one.bare_device);
+    let names = bare.map(|one| one.name).collect::<Vec<_>>().join(", ");
+    format!("only {names} runs on a device without a file system; give the stack a file_system")
 }

@@ -24,6 +24,7 @@ fn variant(stack: &Stack, free: WhatIf) -> Stack {
         WhatIf::Drive => Stack {
             title: "an infinitely fast drive".into(),
             device: DeviceName::Model(INSTANT.into()),
+            wal: None,
             condition: Condition::default(),
             ..own
         },

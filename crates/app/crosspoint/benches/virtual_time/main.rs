@@ -150,6 +150,7 @@ fn host(path: PathCosts, directory: &Path) -> Host {
         cpu_time: None,
         seed: Seed(1),
         directory: directory.to_owned(),
+        wal: None,
     }
 }
 
@@ -340,10 +341,10 @@ fn main() {
     LazyLock::force(&COSTS);
     eprintln!("scheduler: {:?}", *SCHEDULER);
     let set = arguments.get(2).map_or("0", String::as_str);
-    let path = calibrate();
     if arguments.get(3).is_some_and(|word| word == "free") {
         CORES.get_or_init(|| std::thread::available_parallelism().expect("CPUs").get());
     }
+    let path = calibrate();
     if only == "wakes" {
         return servers::compare_wakes(rounds, path);
     }

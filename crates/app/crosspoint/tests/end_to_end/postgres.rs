@@ -151,7 +151,7 @@ fn a_killed_initialisation_leaves_no_shared_memory() {
     let mark = journal.mark();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let run = scope.spawn(|| initialise(&binary, &home, (mark, &stop)));
+        let run = scope.spawn(|| initialise(&binary, &home, (mark, &stop), false));
         while !run.is_finished() {
             for process in std::fs::read_dir("/proc").expect("/proc").flatten() {
                 let ours = process.metadata().is_ok_and(|entry| entry.uid() == user);
@@ -179,6 +179,62 @@ fn first_server(place: &Path) -> u32 {
     all.min().expect("a server")
 }
 
+/// A study of a log on a stack of its own; `other` has the data alone.
+fn write_wal_study(scratch: &Scratch, stacks: [&str; 3], seconds: u32) {
+    let [data, log, other] = stacks;
+    let text = format!(
+        "schema = 2\nname = \"pg\"\n[[stack]]\nname = \"split\"\n{data}wal = \"log\"\n\
+         [[stack]]\nname = \"log\"\n{log}[[stack]]\nname = \"whole\"\n{other}\
+         [[experiment]]\nname = \"e\"\nstacks = [\"split\", \"whole\"]\nwarm_up = \"0s\"\n\
+         duration = \"{seconds}s\"\n[experiment.job]\nengine = \"postgres\"\n\
+         workload = \"simple_update\"\nrecords = 100_000\nclients = 1\n"
+    );
+    std::fs::write(scratch.path().join("pg.toml"), text).expect("written");
+}
+
+/// Commits wait for the log: with it on a fast drive, a slow drive under the tables hardly matters.
+#[test]
+fn commits_take_the_time_of_the_logs_drive() {
+    let Some(()) = has_postgres("a log on a modelled drive of its own") else { return };
+    let scratch = Scratch::new();
+    let [slow, fast] = ["samsung-990-pro", "intel-p4800x"]
+        .map(|name| format!("device = \"model:{name}\"\ncores = 2\n"));
+    write_wal_study(&scratch, [&slow, &fast, &slow], 1);
+    expect(&scratch.run("run pg.toml --out run"), 0);
+    let rate = |stack: &str| -> f64 {
+        let all = figures(&scratch);
+        let of = all.into_iter().filter(|one| one["stack"] == stack).collect::<Vec<_>>();
+        value(&of, "tx_rate", "transaction")
+    };
+    let (split, whole) = (rate("split"), rate("whole"));
+    assert!(split > 2.5 * whole, "{split} commits/s with the log on Optane, {whole} without");
+}
+
+/// The log must be where the study says, or its drive would get the credit of another; and a kill must not
+/// leave it there.
+#[test]
+fn the_log_is_in_the_directory_of_its_stack() {
+    let Some(()) = has_postgres("a log in a directory of its own") else { return };
+    let scratch = Scratch::new();
+    let place = scratch.path().join("other-disk");
+    std::fs::create_dir(&place).expect("a directory");
+    let here = "device = \"file\"\n";
+    let there = format!("{here}directory = \"{}\"\n", place.display());
+    write_wal_study(&scratch, [here, &there, here], 20);
+    let words = ["run", "pg.toml", "--out", "run"];
+    let (mut child, _errors) = start_and_wait(&scratch, &words);
+    let segments = format!("ls {}/.crosspoint-work-*/wal/0000* | grep -q 0000", place.display());
+    let left = format!("ls {}/.crosspoint-work-*/*/data/pg_wal/0*", scratch.path().display());
+    let (found, twice) = (crate::support::sh(&segments), crate::support::sh(&left));
+    child.kill().expect("SIGKILL");
+    child.wait().expect("it ended");
+    assert!(found, "no log in {}", place.display());
+    assert!(!twice || !crate::support::is_root(), "the log is with the data");
+    expect(&scratch.run("clean"), 0);
+    nothing_left(&scratch);
+    assert_eq!(std::fs::read_dir(&place).expect("a directory").count(), 0, "the log is left");
+}
+
 /// A server that plays the user's own, with a database of its tables, and an empty one.
 struct Theirs {
     server: Server,
@@ -202,11 +258,17 @@ impl Theirs {
         let study::Job::Sql(job) = plan.trials[0].job.clone() else { panic!("a SQL job") };
         let never = AtomicBool::new(false);
         let home = Home::make(&binary.path, &place).expect("folders");
-        initialise(&binary, &home, (journal.mark(), &never)).expect("a data directory");
+        initialise(&binary, &home, (journal.mark(), &never), false).expect("a data directory");
         let log = dir.path().join("theirs.log");
         let (limits, pool) = (&stack::Limits::default(), units::Bytes::mib(32));
-        let private =
-            PrivateServer { place: &place, log: &log, pool, limits, preload: Preload::None };
+        let private = PrivateServer {
+            place: &place,
+            log: &log,
+            pool,
+            limits,
+            preload: Preload::None,
+            wal: None,
+        };
         let hosting = Hosting { journal, stop: &never };
         let server = Server::start(&binary, hosting, (&home, private), (&Listen::Own, &job));
         let server = server.expect("it starts");

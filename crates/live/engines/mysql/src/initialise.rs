@@ -49,7 +49,8 @@ pub fn initialise(
     command.args(base(home, page_size));
     bare_environment(&mut command);
     mark.put_on(&mut command);
-    home.confine(&mut command, Vec::new());
+    let confined = home.confine(&mut command, Vec::new(), None);
+    confined.map_err(|error| EngineError::disconnected(error.to_string()))?;
     let statements = match binary.flavour {
         Flavour::MySql => {
             command.arg("--initialize-insecure");

@@ -59,7 +59,8 @@ fn check(job: &SqlJob) -> Result<(), EngineError> {
 fn make(job: &SqlJob, place: &Path, hosting: Hosting<'_>) -> Result<(), EngineError> {
     let binary = Binary::find(Own::server(job))?;
     let home = Home::make(&binary.path, place)?;
-    initialise(&binary, &home, (hosting.journal.mark(), hosting.stop))
+    let checksums = Own::of(job).data_checksums;
+    initialise(&binary, &home, (hosting.journal.mark(), hosting.stop), checksums)
 }
 
 fn start(

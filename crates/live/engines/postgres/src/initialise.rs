@@ -21,6 +21,7 @@ pub fn initialise(
     binary: &Binary,
     home: &Home,
     (mark, stop): (&Mark, &AtomicBool),
+    checksums: bool,
 ) -> Result<(), EngineError> {
     home.write(PASSWORD, Secret::new(random_hex(32)).text())?;
     let mut command = Command::new(&binary.initdb);
@@ -30,6 +31,12 @@ pub fn initialise(
         format!("--pwfile={}", home.seen(PASSWORD)),
     ]);
     command.args(["--auth=scram-sha-256", "--encoding=UTF8", "--no-locale", "--no-instructions"]);
+    // Since 18 it is the default.
+    match (checksums, binary.major) {
+        (true, _) => _ = command.arg("--data-checksums"),
+        (false, 18..) => _ = command.arg("--no-data-checksums"),
+        (false, _) => {}
+    }
     bare_environment(&mut command);
     mark.put_on(&mut command);
     command.stdin(Stdio::null());

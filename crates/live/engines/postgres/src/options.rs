@@ -29,6 +29,8 @@ pub(crate) static POSTGRES: Descriptor = Descriptor {
             "Longest time between checkpoints: 30s to 1d";
         max_wal_size: OptionKind::Size(32 << 20, 1 << 46), Some("1GiB"), Differs,
             "Size of the write-ahead log that starts a checkpoint";
+        data_checksums: OptionKind::Flag, Some("false"), Differs,
+            "Each page has a checksum, which is compared when it is read";
         settings: OptionKind::Text(check_settings, "name=value;name=value"), Some(""), Differs,
             "Other variables: of the write-ahead log, checkpoints, vacuum, the planner, memory and \
                   input/output; none that is an option itself, and no path";
@@ -36,13 +38,17 @@ pub(crate) static POSTGRES: Descriptor = Descriptor {
             "Program of the private server; `auto`: the newest installed `postgres`";
     },
     check_change,
+    wal: Some(WAL),
     power_cuts: Some(
         "workload = \"read_write\"\nrecords = 1\ntables = 4\nclients = 4\ndurability = \"device\"\n\
-         options = { buffer_pool = \"8MiB\", max_wal_size = \"64MiB\" }\n",
+         options = { buffer_pool = \"8MiB\", max_wal_size = \"64MiB\", data_checksums = true }\n",
     ),
     virtual_time: VirtualTime::AnyDirectory,
     ..Descriptor::new("postgres", "PostgreSQL", Operations::Sql)
 };
+
+/// Folder of its write-ahead log.
+pub(crate) const WAL: &str = "data/pg_wal";
 
 /// PostgreSQL's own options.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -53,6 +59,7 @@ pub(crate) struct Own {
     pub full_page_writes: bool,
     pub checkpoint_timeout: String,
     pub max_wal_size: Bytes,
+    pub data_checksums: bool,
     pub settings: String,
     pub server: String,
 }

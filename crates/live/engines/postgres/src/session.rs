@@ -247,6 +247,23 @@ impl Statements for PostgresSession {
         }
     }
 
+    /// By amcheck, where it is installed: every page of the table, and every row in each index.
+    fn verify(&mut self, table: u32) -> Result<(), EngineError> {
+        let there = "SELECT 1 FROM pg_available_extensions WHERE name = 'amcheck'";
+        if self.conn.one(there)?.is_none() {
+            return Ok(());
+        }
+        self.conn.run("CREATE EXTENSION IF NOT EXISTS amcheck")?;
+        let damage = format!("SELECT msg FROM verify_heapam('sbtest{table}') LIMIT 1");
+        if let Some(damage) = self.conn.one(&damage)? {
+            return Err(EngineError::disconnected(format!("sbtest{table}: {damage}")));
+        }
+        self.conn.run(&format!(
+            "SELECT bt_index_check(indexrelid, true) FROM pg_index \
+             WHERE indrelid = 'sbtest{table}'::regclass"
+        ))
+    }
+
     fn insert(&mut self, table: u32, rows: &[Row<'_>]) -> Result<(), EngineError> {
         if self.job.workload.is_of_pgbench() {
             return self.insert_accounts(rows);

@@ -31,11 +31,11 @@ impl Private {
         let place = area.fresh("database").expect("a directory");
         let never = AtomicBool::new(false);
         let home = Home::make(&binary.path, &place).expect("folders");
-        initialise(&binary, &home, (journal.mark(), &never)).expect("a data directory");
+        initialise(&binary, &home, (journal.mark(), &never), false).expect("a data directory");
         let log = dir.path().join("server.log");
         let limits = &stack::Limits::default();
         let (pool, preload) = (Bytes::mib(64), Preload::None);
-        let private = PrivateServer { place: &place, log: &log, pool, limits, preload };
+        let private = PrivateServer { place: &place, log: &log, pool, limits, preload, wal: None };
         let hosting = Hosting { journal, stop: &never };
         let server = Server::start(&binary, hosting, (&home, private), (&Listen::Own, job));
         let server = server.expect("it starts");

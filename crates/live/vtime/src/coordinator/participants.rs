@@ -225,7 +225,8 @@ impl<D: Device> Coordinator<'_, D> {
     /// Measures the memory of the processes that use the drive: it is not free for the page cache.
     pub(super) fn measure_memory(&mut self) {
         let users = self.processes.iter().filter(|one| one.uses_drive);
-        self.drive.reserve(users.map(Process::memory).sum());
+        let used = users.map(Process::memory).sum();
+        self.drives.main().reserve(used);
     }
 
     /// Whether the library is loaded in a process; without it a program never makes a call.

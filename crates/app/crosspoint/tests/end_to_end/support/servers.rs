@@ -114,8 +114,14 @@ impl Theirs {
         let with = (&Listen::Own, all.as_slice());
         let limits = &stack::Limits::default();
         let pool = units::Bytes::mib(32);
-        let private =
-            PrivateServer { place: &place, log: &log, pool, limits, preload: Preload::None };
+        let private = PrivateServer {
+            place: &place,
+            log: &log,
+            pool,
+            limits,
+            preload: Preload::None,
+            wal: None,
+        };
         let server =
             Server::start(&binary, Hosting { journal, stop: &never }, (&home, private), with);
         let server = server.expect("it starts");

@@ -76,8 +76,14 @@ impl Private {
         let with = (&Listen::Own, arguments.as_slice());
         let limits = &stack::Limits::default();
         let pool = Bytes::mib(64);
-        let private =
-            PrivateServer { place: &place, log: &log, pool, limits, preload: Preload::None };
+        let private = PrivateServer {
+            place: &place,
+            log: &log,
+            pool,
+            limits,
+            preload: Preload::None,
+            wal: None,
+        };
         let server =
             Server::start(&binary, Hosting { journal, stop: &never }, (&home, private), with);
         let server = server.expect("it starts");
