@@ -12,7 +12,7 @@ use stack::Journal;
 use stats::LoadRecord;
 use study::{Operations, SqlJob};
 use units::Bytes;
-use worker::Handler;
+use worker::{Ended, Handler};
 
 use crate::RunnerError;
 
@@ -167,4 +167,26 @@ pub(crate) fn start(
     let (place, own) = (server.start)(job, private, hosting)?;
     let log = private.log.to_owned();
     Ok(Running { server: Some(own), log, ..Running::embedded(place) })
+}
+
+/// The clients' message about a failure.
+pub(crate) fn words_of(ended: Ended) -> Option<String> {
+    match ended {
+        Ended::Failed(reason)
+        | Ended::Refused { reason, .. }
+        | Ended::Died(reason)
+        | Ended::Wrong(reason)
+        | Ended::Said(reason) => Some(reason),
+        Ended::Done(record) => record.failure,
+        Ended::Stopped => None,
+    }
+}
+
+/// Why a trial failed: the server's message first, then the clients'.
+pub(crate) fn reason_of(of_server: Option<String>, seen: Option<String>) -> Option<String> {
+    match (of_server, seen) {
+        (Some(how), Some(seen)) => Some(format!("the server {how}; client errors: {seen}")),
+        (Some(how), None) => Some(format!("the server {how}")),
+        (None, seen) => seen,
+    }
 }

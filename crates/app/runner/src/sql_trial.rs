@@ -18,7 +18,7 @@ use crate::RunnerError;
 use crate::bench::Bench;
 use crate::context::{Execution, RunContext};
 use crate::databases::{self, keep, start_host};
-use crate::servers::{self, Loaded, Running};
+use crate::servers::{self, Loaded, Running, reason_of, words_of};
 use crate::simulated::{Background, Preloaded};
 use crate::watch::{Event, Watcher};
 
@@ -185,9 +185,8 @@ impl SqlExecutor<'_, '_> {
         };
         let preload = preloaded.library();
         let wal = wal_place(job, loaded.wal.as_deref());
-        let limits_of = &limits;
-        let private =
-            PrivateServer { place: &place, log: &log, pool, limits: limits_of, preload, wal };
+        let (at, log, held) = (&place, &log, &limits);
+        let private = PrivateServer { place: at, log, pool, limits: held, preload, wal };
         let started = servers::start(job, private, hosting(one));
         let running = match started {
             Ok(running) => running,
@@ -271,8 +270,7 @@ impl SqlExecutor<'_, '_> {
         let started = servers::make(job, &empty.place, hosting(one)).and_then(|()| {
             let (pool, limits) = (servers::pool_of(job, None), &Limits::default());
             let place = &empty.place;
-            let preload = Preload::None;
-            let wal = wal_place(job, empty.wal.as_deref());
+            let (preload, wal) = (Preload::None, wal_place(job, empty.wal.as_deref()));
             wal.map_or(Ok(()), |wal| split_wal(place, wal))?;
             let private = PrivateServer { place, log: &log, pool, limits, preload, wal };
             servers::start(job, private, hosting(one))
@@ -497,27 +495,5 @@ fn request_for(one: SqlTrial<'_>, data: PathBuf, process: Option<u32>) -> SqlReq
         process,
         parameters: databases::parameters(one.experiment, one.trial, one.seed),
         wait: false,
-    }
-}
-
-/// The clients' message about a failure.
-fn words_of(ended: Ended) -> Option<String> {
-    match ended {
-        Ended::Failed(reason)
-        | Ended::Refused { reason, .. }
-        | Ended::Died(reason)
-        | Ended::Wrong(reason)
-        | Ended::Said(reason) => Some(reason),
-        Ended::Done(record) => record.failure,
-        Ended::Stopped => None,
-    }
-}
-
-/// Why a trial failed: the server's message first, then the clients'.
-fn reason_of(of_server: Option<String>, seen: Option<String>) -> Option<String> {
-    match (of_server, seen) {
-        (Some(how), Some(seen)) => Some(format!("the server {how}; client errors: {seen}")),
-        (Some(how), None) => Some(format!("the server {how}")),
-        (None, seen) => seen,
     }
 }

@@ -1,15 +1,15 @@
 //! Which open files are on the modelled drive.
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_char, c_int};
 use std::io::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64};
 
 use vtime::wire::{Call, access, file_number, is_shared_memory, resize};
 
 use crate::real::system_call;
 pub use crate::streams::status;
-use crate::turn::{Turn, folder, wal};
+use crate::turn::Turn;
 
 /// Highest number of descriptors on the drive.
 const FILES: usize = 65_536;
@@ -19,6 +19,23 @@ pub const LAST: u32 = FILES as u32 - 1;
 static FILE: [AtomicU64; FILES] = [const { AtomicU64::new(0) }; FILES];
 /// Per descriptor: flags of `access`.
 static FLAGS: [AtomicU8; FILES] = [const { AtomicU8::new(0) }; FILES];
+
+/// The directory of the drive's files, and the beginning of the write-ahead log's paths in it, if that has a
+/// drive of its own.
+static PLACES: [AtomicPtr<c_char>; 2] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 2];
+
+/// Sets both places, as strings that stay where they are, or null.
+pub fn set_places(places: [*mut c_char; 2]) {
+    PLACES.iter().zip(places).for_each(|(own, place)| own.store(place, Relaxed));
+}
+
+fn places() -> [Option<&'static CStr>; 2] {
+    PLACES.each_ref().map(|place| {
+        let place = place.load(Relaxed);
+        // SAFETY: a string that stays where it is.
+        (!place.is_null()).then(|| unsafe { CStr::from_ptr(place) })
+    })
+}
 
 /// The file behind a descriptor, if it is on the drive, and its flags.
 pub fn file_of(descriptor: c_int) -> Option<(u64, u64)> {
@@ -43,7 +60,7 @@ enum Place {
 }
 
 fn place_of(descriptor: c_int) -> Place {
-    let Some(folder) = folder() else { return Place::None };
+    let [Some(folder), wal] = places() else { return Place::None };
     // With the root directory as folder, all files match.
     let folder = folder.to_bytes().strip_suffix(b"/").unwrap_or(folder.to_bytes());
     let mut link = [0_u8; 32];
@@ -56,7 +73,7 @@ fn place_of(descriptor: c_int) -> Place {
         _ if is_shared_memory(path) => Place::None,
         Some([]) => Place::Main,
         Some([b'/', rest @ ..]) => {
-            let is_wal = wal().is_some_and(|wal| rest.starts_with(wal.to_bytes()));
+            let is_wal = wal.is_some_and(|wal| rest.starts_with(wal.to_bytes()));
             if is_wal { Place::Wal } else { Place::Main }
         }
         _ => Place::None,

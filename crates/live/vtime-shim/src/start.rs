@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use vtime::wire::{self, PROCESSES, SLOTS, Shared, Slot};
 
-use crate::descriptors::note_inherited;
+use crate::descriptors::{self, note_inherited};
 use crate::real::system_call;
 use crate::{net, signals, streams, timers, turn};
 
@@ -69,7 +69,8 @@ fn join() -> bool {
         let value = libc::getenv(name.as_ptr());
         if value.is_null() { value } else { libc::strdup(value) }
     });
-    let attach = || turn::attach(shared, process, places);
+    descriptors::set_places(places);
+    let attach = || turn::attach(shared, process);
     shared.header.joined.store(1, Release);
     if turn::is_real_time(shared) {
         attach();

@@ -1,7 +1,7 @@
 //! This thread's place in the simulation: its slot, its CPU time, its calls.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_int, c_short};
+use std::ffi::{c_int, c_short};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU32};
 
@@ -16,25 +16,6 @@ const LONG: u64 = 25_000;
 
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
 static PROCESS: AtomicU32 = AtomicU32::new(0);
-/// The directory of the drive's files.
-static FOLDER: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
-
-/// The beginning of the write-ahead log's paths in that directory.
-static WAL: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
-
-/// The beginning of the write-ahead log's paths in the directory, if it has a drive of its own.
-pub fn wal() -> Option<&'static CStr> {
-    let place = WAL.load(Relaxed);
-    // SAFETY: a string that stays where it is.
-    (!place.is_null()).then(|| unsafe { CStr::from_ptr(place) })
-}
-
-/// The directory whose files are on the drive.
-pub fn folder() -> Option<&'static CStr> {
-    let place = FOLDER.load(Relaxed);
-    // SAFETY: a string that stays where it is.
-    (!place.is_null()).then(|| unsafe { CStr::from_ptr(place) })
-}
 
 struct State {
     slot: Cell<Option<&'static Slot>>,
@@ -502,9 +483,7 @@ pub fn keep(slot: &'static Slot) {
 }
 
 /// This process is in the simulation that has this memory.
-pub fn attach(shared: &'static Shared, process: u32, [folder, wal]: [*mut c_char; 2]) {
-    FOLDER.store(folder, Relaxed);
-    WAL.store(wal, Relaxed);
+pub fn attach(shared: &'static Shared, process: u32) {
     PROCESS.store(process, Relaxed);
     SHARED.store(std::ptr::from_ref(shared).cast_mut(), Release);
 }

@@ -423,7 +423,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
             }
         }
         let flags = if call == Call::Access { argument(3) } else { 0 };
-        let submit = self.submit_time(flags & wire::access::WRITE != 0);
+        let submit = self.host.submit_time(flags & wire::access::WRITE != 0);
         let maps = flags & wire::access::MAPPED != 0;
         let process = slot.process.load(Relaxed);
         let uses = [Call::Access, Call::Sync].contains(&call);
@@ -472,13 +472,6 @@ impl<'h, D: Device> Coordinator<'h, D> {
             self.shared.header.awaited[wire::hash(key.0)].fetch_add(1, Relaxed);
         }
         self.scheduler.block(task, &keys, deadline, wait);
-    }
-
-    /// CPU time to submit a request, and how much of it passes before the device begins.
-    fn submit_time(&self, writes: bool) -> (Nanos, Nanos) {
-        let path = &self.host.path;
-        let submit = if writes { path.submit_write } else { path.submit };
-        (submit, if path.contained { Nanos::ZERO } else { submit })
     }
 
     /// Handles the start of a thread's access: CPU time only, or a wait for the drive.

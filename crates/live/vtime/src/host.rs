@@ -27,8 +27,18 @@ pub struct Host {
     pub seed: Seed,
     /// Files below this directory are on the drive.
     pub directory: PathBuf,
-    /// Those whose paths in it begin with this are the engine's write-ahead log, which may have a drive of its own.
+    /// Those whose paths in it begin with this are the engine's write-ahead log, which may have a drive of
+    /// its own.
     pub wal: Option<&'static str>,
+}
+
+impl Host {
+    /// CPU time to submit a request, and how much of it passes before the device begins.
+    pub(crate) fn submit_time(&self, writes: bool) -> (Nanos, Nanos) {
+        let path = &self.path;
+        let submit = if writes { path.submit_write } else { path.submit };
+        (submit, if path.contained { Nanos::ZERO } else { submit })
+    }
 }
 
 /// Result of a simulation.

@@ -69,8 +69,8 @@ pub enum Call {
     /// A flush. Arguments: the file, whether its metadata has to be written too, and the first page and the
     /// end of the range (0: the whole file). Fills them as [`Call::Access`] does.
     Sync,
-    /// The size of a file was set, or found. Arguments: the file, its size, the kind of [`resize`], and if it was
-    /// opened, 2 for a file of the write-ahead log and 1 for others.
+    /// The size of a file was set, or found. Arguments: the file, its size, the kind of [`resize`], and if it
+    /// was opened, 2 for a file of the write-ahead log and 1 for others.
     Resize,
     /// A file was removed.
     Remove,

@@ -4,10 +4,11 @@
 //! second one the threads, locks and wake-ups are real, on one CPU, and another CPU polls for the drive. The
 //! costs of the host's I/O path and of page faults are calibrated without a database. Prints a CSV with one
 //! line per cell: medians over interleaved rounds. Arguments: number of rounds, text that cells must contain,
-//! the name of the set (last column), and `free`: the program may then use all CPUs, on which the drive sleeps
-//! until its next event. `wakes` in place of the text compares waits, wake-ups and switches of point selects. MariaDB with sysbench and PostgreSQL with pgbench are run by a shell in the same way; server and
-//! clients share the one CPU. PostgreSQL needs another user than root, with CAP_SYS_NICE, below a shell of
-//! root that holds /dev/cpu_dma_latency at 0.
+//! the name of the set (last column), and `free`: the program may use all CPUs, on which the drive sleeps
+//! until its next event. `wakes` in place of the text compares waits, wake-ups and switches of point selects.
+//! MariaDB with sysbench and PostgreSQL with pgbench are run by a shell in the same way; server and clients
+//! share the one CPU. PostgreSQL needs another user than root, with CAP_SYS_NICE, below a shell of root that
+//! holds /dev/cpu_dma_latency at 0.
 
 mod calibration;
 mod idle;
