@@ -220,10 +220,12 @@ fn claim(
     ClaimView {
         text: claim.text.clone(),
         number: claim.number.clone(),
-        published: claim.value.map_or_else(|| without_a_number(claim).into(), digits),
+        published: claim
+            .value
+            .map_or_else(|| without_a_number(claim).into(), |value| beside(value, claim)),
         ours: judged.ours.map_or_else(
             || "-".into(),
-            |value| format!("{}{}", digits(value), interval.unwrap_or_default()),
+            |value| format!("{}{}", beside(value, claim), interval.unwrap_or_default()),
         ),
         source: judged.source.map_or_else(String::new, |source| source.to_string()),
         verdict: judged.verdict.word(),
@@ -243,6 +245,16 @@ fn claim(
             (None, None) => "any".to_owned(),
         },
         because: claim.because.clone(),
+    }
+}
+
+/// A value with so many digits that it is not printed as a bound of the claim's range that it is not.
+fn beside(value: f64, claim: &Claim) -> String {
+    let text = digits(value);
+    let mut bounds = [claim.from, claim.to].into_iter().flatten();
+    match bounds.any(|bound| bound != value && digits(bound) == text) {
+        true => format!("{value:.4}"),
+        false => text,
     }
 }
 
@@ -287,5 +299,14 @@ mod tests {
         for (value, text) in [(14.0, "14"), (2512.9, "2513"), (0.1634, "0.163"), (5.02, "5.02")] {
             assert_eq!(digits(value), text);
         }
+    }
+
+    /// "1.01" outside of "1.01 to 1.2" would contradict itself.
+    #[test]
+    fn a_value_is_not_printed_as_a_bound_that_it_is_not() {
+        let claims = crate::published::publication("symas-optane").expect("it is there").claim;
+        let claim = claims.into_iter().find(|claim| claim.from == Some(1.01)).expect("a claim");
+        assert_eq!(beside(1.0062, &claim), "1.0062");
+        assert_eq!((beside(1.01, &claim), beside(0.964, &claim)), ("1.01".into(), "0.964".into()));
     }
 }
