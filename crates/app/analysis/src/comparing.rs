@@ -248,7 +248,7 @@ fn claim(
     }
 }
 
-/// A value with so many digits that it is not printed as a bound of the claim's range that it is not.
+/// A value with enough digits not to be printed as a bound of the claim's range that it is not.
 fn beside(value: f64, claim: &Claim) -> String {
     let text = digits(value);
     let mut bounds = [claim.from, claim.to].into_iter().flatten();

@@ -90,6 +90,15 @@ pub enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Merge runs of parts of one study (`run --only`), also of several machines, to one run
+    #[command(after_help = "Example: crosspoint merge runs/whole part-1 part-2")]
+    Merge {
+        /// Run folder to create
+        out: PathBuf,
+        /// Run folders
+        #[arg(required = true)]
+        parts: Vec<PathBuf>,
+    },
     /// Write a self-contained HTML report of one or more runs
     #[command(
         after_help = "Example: crosspoint report runs/quickstart-20260101-120000 -o report.html"
@@ -343,6 +352,12 @@ pub struct RunArguments {
     /// Number of times to run each test; overrides the study's `repeat`
     #[arg(long, value_name = "N", conflicts_with = "resume")]
     pub repeat: Option<u32>,
+    /// Run only these trials, by their numbers in `crosspoint plan`: 3,5; `crosspoint merge` joins such runs
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', conflicts_with = "resume")]
+    pub only: Option<Vec<u32>>,
+    /// Run simulations and predictions by this many processes at once; measured trials run alone, first
+    #[arg(long, value_name = "N", conflicts_with_all = ["resume", "only", "detach"])]
+    pub workers: Option<std::num::NonZeroU8>,
     /// Resume an interrupted or killed run: only unfinished trials run
     #[arg(long, value_name = "RUN", conflicts_with = "JobArguments")]
     pub resume: Option<PathBuf>,

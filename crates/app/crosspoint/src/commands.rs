@@ -9,10 +9,9 @@ use archive::Run;
 use archive::output::{SealStyle, make_directory, seal};
 use clap::CommandFactory;
 use follow::Telling;
-use runner::{Ending, RunEnd, Status, StudyText};
+use runner::{Ending, Options, RunEnd, Status, StudyText};
 use serde_json::json;
 use stack::state_directory;
-use study::{Job, Source};
 
 use crate::cli::{Arguments, Format, RunArguments, Verb};
 use crate::exit::{self, ExitCode};
@@ -21,7 +20,8 @@ use crate::running::Running;
 use crate::show::Failure;
 use crate::words::plain;
 use crate::{
-    act_test, attach, bundle, calibrate, device, import, power_cuts, progress, quick, result_file,
+    act_test, attach, bundle, calibrate, device, import, planning, power_cuts, progress, quick,
+    result_file, workers,
 };
 
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -30,7 +30,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Verb::Serve { folder, port } => crate::library::run(&folder, port),
         Verb::Watch { run } => crate::watch::run(run.as_deref()),
         Verb::Studies { json } => crate::studies::list(json),
-        Verb::Plan { study, set, json } => plan(&study, &set, json),
+        Verb::Plan { study, set, json } => planning::plan(&study_text(&study, &set, None)?, json),
+        Verb::Merge { out, parts } => merge(&out, &parts),
         Verb::Report { runs, output, force, skip_damaged } => {
             let output = Output::named(&output, force);
             output.check()?;
@@ -185,8 +186,18 @@ fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         // Fails before hours of trials whose report could not be written.
         Output::own(&run.join("report.html")).check()?;
     }
+    if let (Some(workers), Some(text)) = (arguments.workers, &text) {
+        return match workers::run(arguments, text, workers.get())? {
+            Ok(end) => finish_run(&end),
+            Err(code) => Ok(code),
+        };
+    }
     let running = Running::start()?;
-    let options = running.options(arguments.out.clone(), &arguments.i_will_lose_data);
+    let confirmed = &arguments.i_will_lose_data;
+    let options = Options {
+        only: arguments.only.clone(),
+        ..running.options(arguments.out.clone(), confirmed)
+    };
     let mut watcher = Telling::new(progress::watcher(arguments.progress));
     let end = match (&arguments.resume, &text) {
         (Some(run), _) => {
@@ -200,6 +211,26 @@ fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     drop(watcher);
     running.undo();
     finish_run(&end?)
+}
+
+/// Merges runs of parts; the merged run gets a report.
+fn merge(out: &Path, parts: &[PathBuf]) -> Result<ExitCode, Failure> {
+    let merged = runner::merge(out, parts)?;
+    if !merged.twice.is_empty() {
+        say!(
+            "note: {} trials are in several parts; those of the first are merged",
+            merged.twice.len()
+        );
+    }
+    let run = Run::read(out, engines::list())?;
+    let failed = run.trials.iter().any(|trial| trial.outcome == archive::TrialOutcome::Failed);
+    let ending = match (merged.missing.is_empty(), failed) {
+        (false, _) => Ending::Interrupted,
+        (true, true) => Ending::Failed,
+        (true, false) => Ending::Complete,
+    };
+    let asks = run.study.experiment.iter().any(|one| !one.objectives.is_empty());
+    finish_run(&RunEnd { path: out.to_owned(), ending, ran: merged.trials as u32, asks })
 }
 
 /// Writes the report of a finished run and prints where everything is.
@@ -327,101 +358,6 @@ fn read_runs(paths: &[PathBuf], skip_damaged: bool) -> Result<Vec<Run>, Failure>
         return Err(archive::ArchiveError::Damaged { path, reason }.into());
     }
     Ok(runs)
-}
-
-fn plan(name: &str, set: &[String], as_json: bool) -> Result<ExitCode, Failure> {
-    let text = study_text(name, set, None)?;
-    let study = study::parse(&text.text, engines::list())
-        .and_then(|study| study::check_size(&study).map(|()| study))
-        .map_err(|error| Failure::Runner(Box::new(error.into()), Some(text.clone())))?;
-    let (plan, _) = runner::possible(&study, study::plan(&study));
-    let estimate = runner::estimate(&study, &plan);
-    let mut models = Vec::new();
-    for stack in &study.stack {
-        if let study::DeviceName::Model(model) = &stack.device {
-            let profile = runner::profile(model)?;
-            runner::check_faults(stack)?;
-            let jobs = plan.trials.iter().filter(|trial| trial.stack == stack.name);
-            runner::check_model(stack, &profile, jobs.map(|trial| &trial.job))?;
-            models.push(profile.title);
-        }
-    }
-    if as_json {
-        let trials: Vec<_> = plan
-            .trials
-            .iter()
-            .map(|trial| {
-                let point: serde_json::Map<_, _> = trial
-                    .job
-                    .point()
-                    .into_iter()
-                    .map(|(key, value)| (key.into_owned(), json!(value)))
-                    .collect();
-                json!({
-                    "number": trial.number, "experiment": trial.experiment, "stack": trial.stack,
-                    "engine": trial.job.engine(), "source": trial.source.word(),
-                    "execution": trial.execution().word(),
-                    "repetition": trial.repetition, "point": point,
-                })
-            })
-            .collect();
-        let skipped: Vec<_> = plan
-            .skipped
-            .iter()
-            .map(|s| json!({"experiment": s.experiment, "stack": s.stack, "reason": s.full_reason()}))
-            .collect();
-        let document = json!({
-            "schema": 1, "study": study.name, "trials": trials, "skipped": skipped,
-            "seconds": estimate.seconds.round(), "prepared_bytes": estimate.prepared.get(),
-            "space_bytes": estimate.space.get(), "privileges": runner::privileges(&study, &plan),
-            "overwrites": runner::overwrites(&study), "lacks": runner::lacks(&study, &plan),
-        });
-        out!("{document:#}");
-        return Ok(exit::OK);
-    }
-    print_plan(&study, &plan, &estimate);
-    Ok(exit::OK)
-}
-
-fn print_plan(study: &study::Study, plan: &study::Plan, estimate: &runner::Estimate) {
-    out!("study {}: {}", study.name, study.question);
-    for trial in &plan.trials {
-        out!(
-            "{:>4}  {:<9}  {:<12} {:<18} {:<7} {}",
-            trial.number,
-            trial.source.word(),
-            trial.experiment,
-            trial.stack,
-            trial.job.engine(),
-            trial.point_text()
-        );
-    }
-    for skip in &plan.skipped {
-        out!("skip: {} on {}: {}", skip.experiment, skip.stack, skip.full_reason());
-    }
-    let mut measured = plan.trials.iter().filter(|trial| trial.source == Source::Measured);
-    let writes = measured
-        .any(|trial| trial.job.writes_blocks() || matches!(trial.job, Job::Kv(_) | Job::Sql(_)));
-    let of = |source| plan.trials.iter().filter(|trial| trial.source == source).count();
-    let emulated = match of(Source::Emulated) {
-        0 => String::new(),
-        count => format!(", {count} emulated"),
-    };
-    out!("trials:     {} ({} measured{emulated})", plan.trials.len(), of(Source::Measured));
-    out!("time:       about {:.0} s", estimate.seconds);
-    out!(
-        "written:    {} during setup{}; peak disk use {}, removed afterwards",
-        estimate.prepared,
-        if writes { ", plus what the write trials write" } else { "" },
-        estimate.space
-    );
-    for line in runner::overwrites(study) {
-        out!("overwrites: {line}");
-    }
-    out!("privileges: {}", runner::privileges(study, plan));
-    for lack in runner::lacks(study, plan) {
-        out!("missing:    stack {}: {}\n            help: {}", lack.stack, lack.what, lack.next);
-    }
 }
 
 fn doctor(directory: &Path, as_json: bool) -> ExitCode {

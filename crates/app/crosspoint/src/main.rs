@@ -35,6 +35,7 @@ mod noise;
 mod noise_file;
 mod own_disk_file;
 mod place;
+mod planning;
 mod power_cuts;
 mod progress;
 mod quick;
@@ -47,6 +48,7 @@ mod tables;
 mod validate;
 mod watch;
 mod words;
+mod workers;
 
 use clap::Parser;
 

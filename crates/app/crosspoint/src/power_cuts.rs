@@ -106,6 +106,7 @@ fn document(arguments: &PowerCutsArguments, done: &[CutRecord]) -> Value {
         "model": arguments.model,
         "seed": arguments.seed,
         "lying_flush": arguments.drop_flushes.exact(),
+        "durability": arguments.durability.word(),
         "cuts": cuts.collect::<Vec<_>>(),
     })
 }
@@ -118,8 +119,10 @@ fn tell(arguments: &PowerCutsArguments, done: &[CutRecord], lost: &[(&CutRecord,
         share => format!("drops {share} of flushes"),
     };
     out!(
-        "{}: {} power cuts (seed {}) on a drive that {honest}, {under_load} of them under load",
+        "{}, durability {}: {} power cuts (seed {}) on a drive that {honest}, {under_load} of them under \
+         load",
         cut_title(arguments.engine),
+        arguments.durability.word(),
         done.len(),
         arguments.seed
     );

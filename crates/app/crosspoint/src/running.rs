@@ -61,6 +61,7 @@ impl Running {
     pub fn options(&self, out: Option<PathBuf>, confirmed: &[String]) -> Options<'_> {
         Options {
             out,
+            only: None,
             confirmed: confirmed.to_vec(),
             here: self.here.clone(),
             noise: crate::noise_file::single_runs(),

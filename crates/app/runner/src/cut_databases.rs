@@ -289,11 +289,16 @@ impl SqlUnderCut<'_> {
         let running = started(self.job, (&self.place, &self.log), hosting)?;
         self.server = running.server;
         let mut connection = connection(self.job, &running.place)?;
-        let mut count = |table| {
-            let rows = connection.create_table(table)?;
-            connection.verify(table).map(|()| rows)
-        };
-        (1..=self.job.tables).map(&mut count).collect()
+        let tables = 1..=self.job.tables;
+        let rows: Result<Vec<u64>, EngineError> =
+            tables.clone().map(|table| connection.create_table(table)).collect();
+        let rows = rows?;
+        let complete = |(rows, noted): (&u64, &AtomicU64)| *rows >= noted.load(Ordering::Acquire);
+        // What is lost says more than what is damaged.
+        if rows.iter().zip(&self.acknowledged).all(complete) {
+            tables.into_iter().try_for_each(|table| connection.verify(table))?;
+        }
+        Ok(rows)
     }
 }
 

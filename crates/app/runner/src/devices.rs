@@ -399,10 +399,10 @@ impl<'a> Targets<'a> {
         self.area_in(Path::new(MEMORY), &format!("{}-memory", stack.name))
     }
 
-    /// An empty directory for the write-ahead log of another stack's databases.
-    pub fn wal_place(&mut self, stack: &Stack) -> Result<PathBuf, RunnerError> {
+    /// An empty directory for the write-ahead log of the databases of the stack `user`.
+    pub fn wal_place(&mut self, stack: &Stack, user: &Stack) -> Result<PathBuf, RunnerError> {
         if stack.file_system == FileSystem::AsIs && !matches!(stack.device, DeviceName::Paths(_)) {
-            return absolute(&self.area(stack)?.fresh("wal")?);
+            return absolute(&self.area(stack)?.fresh(&format!("wal-{}", user.name))?);
         }
         absolute(&self.database_place(stack)?.0)
     }
@@ -461,11 +461,8 @@ fn absolute(path: &Path) -> Result<PathBuf, RunnerError> {
 
 /// The jobs of a plan that use a stack, also for the log alone.
 fn jobs_on<'p>(study: &Study, stack: &Stack, plan: &'p Plan) -> Vec<&'p Job> {
-    let uses = |name: &String| {
-        let user = study.stack.iter().find(|other| other.name == *name);
-        *name == stack.name || user.is_some_and(|user| user.wal.as_ref() == Some(&stack.name))
-    };
-    plan.trials.iter().filter(|trial| uses(&trial.stack)).map(|trial| &trial.job).collect()
+    let own = plan.trials.iter().filter(|trial| study.uses(trial, stack));
+    own.map(|trial| &trial.job).collect()
 }
 
 /// How a fresh file system is created; `None` to use the directory's.

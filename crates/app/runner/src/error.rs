@@ -101,6 +101,20 @@ pub enum RunnerError {
         /// Trials planned now.
         now: u32,
     },
+    /// A trial that the study does not have.
+    #[error("the study has no trial {number}; it has {planned}")]
+    NoTrial {
+        /// Its number.
+        number: u32,
+        /// The number of planned trials.
+        planned: usize,
+    },
+    /// A part of a run belongs to another study.
+    #[error("{path} is of another study, or of other values")]
+    OtherStudy {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The run to be resumed was planned in another order.
     #[error(
         "{path} was planned in another order: trial {slug} has a different number in this version"
@@ -176,9 +190,11 @@ impl RunnerError {
     #[must_use]
     pub fn class(&self) -> ExitClass {
         match self {
-            Self::StudyFile { .. } | Self::NoStudy { .. } | Self::OutputExists(_) => {
-                ExitClass::Usage
-            }
+            Self::StudyFile { .. }
+            | Self::NoStudy { .. }
+            | Self::OutputExists(_)
+            | Self::NoTrial { .. }
+            | Self::OtherStudy { .. } => ExitClass::Usage,
             Self::Study(_)
             | Self::Profile { .. }
             | Self::Host { .. }
@@ -234,7 +250,10 @@ impl RunnerError {
             Self::NotThatStudy { wanted, .. } => {
                 format!("a run of {wanted}: crosspoint run {wanted} makes one")
             }
-            Self::NothingToRun(_) => "check the study: crosspoint plan STUDY".into(),
+            Self::NoTrial { .. } => "list them: crosspoint plan STUDY".into(),
+            Self::OtherStudy { .. } => {
+                "merge runs of one study with the same values, or choose another --out".into()
+            }Self::NothingToRun(_) => "check the study: crosspoint plan STUDY".into(),
             Self::Profile { name, .. } if name.ends_with(".toml") => {
                 "correct the file; crosspoint device show intel-p3700 --toml prints one to start from".into()
             }

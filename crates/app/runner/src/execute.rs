@@ -124,7 +124,14 @@ pub(crate) fn execute_on<'e>(
 ) -> Result<RunEnd, RunnerError> {
     let study = parse(text, engines::list())?;
     check_size(&study)?;
-    let (plan, left_out) = possible(&study, plan(&study));
+    let mut planned = plan(&study);
+    let apart = match &options.only {
+        Some(only) => set_apart(&mut planned, only)?,
+        None => Vec::new(),
+    };
+    let (plan, mut left_out) = possible(&study, planned);
+    left_out.extend(apart);
+    left_out.sort_unstable();
     let skipped: Vec<String> = plan.skipped.iter().map(skip_text).collect();
     if plan.trials.is_empty() {
         return Err(RunnerError::NothingToRun(skipped));
@@ -159,6 +166,19 @@ pub(crate) fn execute_on<'e>(
     let archive = RunWriter::create(&path, text, &study, &header)?;
     let schedule = Schedule::new((&study, &plan), options, archive, header.stacks);
     schedule.run(executor.as_mut(), watcher)
+}
+
+/// Takes all other trials out of a plan; returns their numbers.
+fn set_apart(plan: &mut Plan, only: &[u32]) -> Result<Vec<u32>, RunnerError> {
+    let known = |number: &u32| plan.trials.iter().any(|trial| trial.number == *number);
+    if let Some(number) = only.iter().find(|number| !known(number)) {
+        return Err(RunnerError::NoTrial { number: *number, planned: plan.trials.len() });
+    }
+    let is_other = |trial: &Trial| !only.contains(&trial.number);
+    let others = plan.trials.iter().filter(|trial| is_other(trial)).map(|trial| trial.number);
+    let others = others.collect();
+    plan.trials.retain(|trial| !is_other(trial));
+    Ok(others)
 }
 
 fn skip_text(skip: &study::Skip) -> String {

@@ -33,7 +33,7 @@ pub struct MissingRequirement {
 pub fn lacks(study: &Study, plan: &Plan) -> Vec<MissingRequirement> {
     let mut found = Vec::new();
     for stack in &study.stack {
-        let jobs = measured_jobs(plan, stack);
+        let jobs = measured_jobs((study, plan), stack);
         if jobs.is_empty() {
             continue;
         }
@@ -105,15 +105,15 @@ fn lack_of(stack: &Stack, job: &Job) -> Option<String> {
     found.map(|(what, next)| format!("{what} ({next})"))
 }
 
-fn measured_jobs<'a>(plan: &'a Plan, stack: &Stack) -> Vec<&'a Job> {
-    let own = |trial: &&Trial| trial.stack == stack.name && trial.source != Source::Predicted;
+fn measured_jobs<'a>((study, plan): (&Study, &'a Plan), stack: &Stack) -> Vec<&'a Job> {
+    let own = |trial: &&Trial| study.uses(trial, stack) && trial.source != Source::Predicted;
     plan.trials.iter().filter(own).map(|trial| &trial.job).collect()
 }
 
 /// System privileges that a plan needs, in words.
 #[must_use]
 pub fn privileges(study: &Study, plan: &Plan) -> &'static str {
-    let mut stacks = study.stack.iter().map(|stack| (stack, measured_jobs(plan, stack)));
+    let mut stacks = study.stack.iter().map(|stack| (stack, measured_jobs((study, plan), stack)));
     if stacks.clone().any(|(stack, jobs)| needs_root(stack, &jobs).is_some()) {
         "root (creates file systems, devices or limits)"
     } else if stacks.any(|(stack, _)| matches!(stack.device, DeviceName::Paths(_))) {

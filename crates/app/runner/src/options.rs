@@ -13,6 +13,8 @@ use stack::Journal;
 pub struct Options<'a> {
     /// Run folder to create; `None`: `runs/STUDY-TIME`.
     pub out: Option<PathBuf>,
+    /// Numbers of the trials to run; `None`: all.
+    pub only: Option<Vec<u32>>,
     /// Identities of the devices whose data may be overwritten.
     pub confirmed: Vec<String>,
     /// Calibration of this host, used by predictions unless a stack names a host path.

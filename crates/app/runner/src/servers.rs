@@ -7,7 +7,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use engine::{EngineError, ErrorKind, Hosting, Place, PrivateServer, Reached, Server, ServerVerbs};
+use engine::{
+    EngineError, ErrorKind, Hosting, Place, PrivateServer, Reached, Server, ServerVerbs, WalPlace,
+};
 use stack::Journal;
 use stats::LoadRecord;
 use study::{Operations, SqlJob};
@@ -15,6 +17,7 @@ use units::Bytes;
 use worker::{Ended, Handler};
 
 use crate::RunnerError;
+use crate::databases::keep;
 
 /// Tables left by a trial.
 #[derive(Debug, Clone)]
@@ -78,6 +81,24 @@ pub(crate) fn server_of(job: &SqlJob) -> Option<ServerVerbs> {
 /// Beginning of the paths of a job's write-ahead log, below the directory of its database.
 pub(crate) fn wal_of(job: &SqlJob) -> Option<&'static str> {
     engines::list().find(&job.engine, Operations::Sql)?.wal
+}
+
+/// The directory of a database's write-ahead log, if it has one of its own.
+pub(crate) fn wal_place<'a>(job: &SqlJob, directory: Option<&'a Path>) -> Option<WalPlace<'a>> {
+    Some(WalPlace { directory: directory?, at: wal_of(job)? })
+}
+
+/// Moves a database to `to`, with its write-ahead log where the server expects it.
+pub(crate) fn keep_all(job: &SqlJob, loaded: &Loaded, to: &Path) -> std::io::Result<()> {
+    keep(&loaded.place, to)?;
+    let Some(wal) = wal_place(job, loaded.wal.as_deref()) else { return Ok(()) };
+    let at = to.join(wal.at);
+    match std::fs::symlink_metadata(&at) {
+        Ok(found) if found.is_dir() => std::fs::remove_dir(&at)?,
+        Ok(_) => std::fs::remove_file(&at)?,
+        Err(_) => {}
+    }
+    keep(wal.directory, &at)
 }
 
 /// Converts an engine's refusal.

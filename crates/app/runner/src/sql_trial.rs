@@ -7,7 +7,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use engine::{EngineError, Hosting, Place, Preload, PrivateServer, WalPlace, split_wal};
+use engine::{EngineError, Hosting, Place, Preload, PrivateServer, split_wal};
 use stack::{Limits, Wanted};
 use stats::{LoadRecord, TrialResult};
 use study::{Experiment, Job, SqlJob, Stack, Trial};
@@ -17,8 +17,8 @@ use worker::{Channel, Ended, Request, SqlRequest, Waiting};
 use crate::RunnerError;
 use crate::bench::Bench;
 use crate::context::{Execution, RunContext};
-use crate::databases::{self, keep, start_host};
-use crate::servers::{self, Loaded, Running, reason_of, words_of};
+use crate::databases::{self, start_host};
+use crate::servers::{self, Loaded, Running, reason_of, wal_place, words_of};
 use crate::simulated::{Background, Preloaded};
 use crate::watch::{Event, Watcher};
 
@@ -170,7 +170,8 @@ impl SqlExecutor<'_, '_> {
         notes.push(servers::pool_note(job, pool, units::Bytes(loaded.pages)));
         // Pages cached by loading would replace device reads.
         let data = servers::server_of(job).map(|server| (server.data)(&loaded.place));
-        for dir in data.unwrap_or_else(|| vec![loaded.place.clone()]) {
+        let data = data.unwrap_or_else(|| vec![loaded.place.clone()]);
+        for dir in data.into_iter().chain(loaded.wal.clone()) {
             let _ = engine::kv::evict(&dir);
         }
         let log = self.server_log(one);
@@ -218,9 +219,11 @@ impl SqlExecutor<'_, '_> {
         };
         notes.push(host.in_words());
         let seed = Seed(one.seed.0.wrapping_add(1));
-        let wal = one.wal_stack().and_then(|other| {
-            let (host, profile) = self.bench.targets.simulated(other, None, seed)?;
-            Some((host, profile, servers::wal_of(one.job)?))
+        let wal = one.wal_stack().map(|other| {
+            let found = self.bench.targets.simulated(other, None, seed);
+            let (host, profile) = found.expect("invariant: its model was checked");
+            let at = servers::wal_of(one.job).expect("invariant: the study was checked");
+            (host, profile, at)
         });
         Background::start(&host, (profile, place), wal, &one.stack.name).map(Some)
     }
@@ -260,7 +263,7 @@ impl SqlExecutor<'_, '_> {
             false => targets.database_place(one.stack)?,
         };
         let other = one.wal_stack().filter(|_| !one.stack.is_virtual());
-        let wal = other.map(|stack| targets.wal_place(stack)).transpose()?;
+        let wal = other.map(|stack| targets.wal_place(stack, one.stack)).transpose()?;
         self.bench.targets.stage(one.stack, true)?;
         let key = job.tables_key();
         let load = LoadRecord::default();
@@ -423,7 +426,7 @@ impl SqlExecutor<'_, '_> {
             }
             if one.job.keep_failed {
                 let to = one.run.archive.path().join(format!("kept-{}", one.trial.slug()));
-                outcome.notes.push(match keep(&loaded.place, &to) {
+                outcome.notes.push(match servers::keep_all(one.job, loaded, &to) {
                     Ok(()) => format!("its data directory is kept in {}", to.display()),
                     Err(error) => format!("its data directory could not be kept: {error}"),
                 });
@@ -455,11 +458,6 @@ const LAST_WORDS_WAIT: Duration = Duration::from_secs(2);
 /// Free space below which a file system is full for a server: InnoDB extends files by up to this much
 /// (MariaDB 10.11: `preallocating 62914560 bytes`).
 const FULL: units::Bytes = units::Bytes(60 << 20);
-
-/// The directory of a database's write-ahead log, if it has one of its own.
-fn wal_place<'a>(job: &SqlJob, directory: Option<&'a Path>) -> Option<WalPlace<'a>> {
-    Some(WalPlace { directory: directory?, at: servers::wal_of(job)? })
-}
 
 /// Everything that starting a server needs from the run.
 fn hosting(one: SqlTrial<'_>) -> Hosting<'_> {

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use rustix::fs::{Gid, Uid};
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount,
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive,
+    mount_change, unmount,
 };
 use rustix::process::{Signal, chdir, set_parent_process_death_signal};
 use rustix::thread::{UnshareFlags, set_thread_gid, set_thread_groups, set_thread_uid};
@@ -222,20 +223,21 @@ impl Home {
 }
 
 impl Jail {
-    /// Mounts the working directory at `place` for this process alone, there the first path `over` the
-    /// second, unmounts `others`, and changes the user. Shared memory that it leaves ends with it, too: a
-    /// killed `initdb` of PostgreSQL leaves a MiB.
+    /// Mounts the first path `over` the second and the working directory at `place` for this process alone,
+    /// unmounts `others`, and changes the user. Shared memory that it leaves ends with it, too: a killed
+    /// `initdb` of PostgreSQL leaves a MiB.
     fn enter(&self, others: &[CString], over: Option<&[CString; 2]>) -> std::io::Result<()> {
         // SAFETY: the new process has one thread.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::NEWIPC)? };
         // Unmounts outside must propagate here.
         let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         mount_change(c"/", slave)?;
-        mount_bind(c".", self.place)?;
-        chdir(self.place)?;
+        // Before `place` hides what is below it.
         if let Some([from, to]) = over {
             mount_bind(from.as_c_str(), to.as_c_str())?;
         }
+        mount_bind_recursive(c".", self.place)?;
+        chdir(self.place)?;
         for other in others {
             // It may have been unmounted meanwhile.
             let _ = unmount(other.as_c_str(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);

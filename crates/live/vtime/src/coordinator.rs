@@ -429,6 +429,7 @@ impl<'h, D: Device> Coordinator<'h, D> {
         let uses = [Call::Access, Call::Sync].contains(&call);
         let drive = match call {
             Call::Resize if argument(3) > 0 => self.drives.opened(argument(0), argument(3) == 2),
+            Call::Remove => self.drives.removed(argument(0)),
             _ => self.drives.of(argument(0)),
         };
         if uses && drive.is_mapped_by_other(argument(0), process, maps) {

@@ -44,6 +44,13 @@ impl<D: Device> Drives<D> {
         self.of(file)
     }
 
+    /// A file was removed, and its number can be used again; returns its drive.
+    pub(crate) fn removed(&mut self, file: u64) -> &mut Drive<D> {
+        self.of(file);
+        self.of_wal.remove(&file);
+        self.last()
+    }
+
     /// A file's drive, which is now the last used one.
     pub(crate) fn of(&mut self, file: u64) -> &mut Drive<D> {
         self.used_wal = self.wal.is_some() && self.of_wal.contains(&file);

@@ -171,8 +171,9 @@ pub struct Stack {
     /// with power-loss protection").
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant_of: Option<String>,
-    /// Name of the stack that has the write-ahead log of databases: WAL or redo log. Both stacks are device
-    /// models in virtual time, or neither is. Supported by PostgreSQL with a server of its own.
+    /// Name of the stack that has the write-ahead log (WAL) of databases. Both stacks are device models in
+    /// virtual time, or neither is; `cores`, `host` and `cpu_time` are those of the data's stack. For
+    /// PostgreSQL with a private server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wal: Option<String>,
     /// Made for another stack's `what_if`; not written.

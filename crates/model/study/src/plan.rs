@@ -79,6 +79,16 @@ units::words!(Execution {
     Direct => "direct", Child => "child", Server => "server", Race => "race", Virtual => "virtual",
 });
 
+impl Study {
+    /// Whether a trial uses a stack, for its data or for the log alone.
+    #[must_use]
+    pub fn uses(&self, trial: &Trial, stack: &Stack) -> bool {
+        let own = self.stack.iter().find(|own| own.name == trial.stack);
+        let wal = own.filter(|_| !trial.job.is_block()).and_then(|own| own.wal.as_ref());
+        trial.stack == stack.name || wal == Some(&stack.name)
+    }
+}
+
 impl Trial {
     /// How it is carried out.
     #[must_use]

@@ -104,10 +104,36 @@ fn check_wal(study: &Study, stack: &Stack, text: Place<'_>) -> Result<(), StudyE
         Some(other) if other.is_virtual() != stack.is_virtual() => {
             "a log is in virtual time if its database is, and only then".into()
         }
-        Some(other) if stack.attach || other.attach => "attached models share no database".into(),
-        Some(_) => return Ok(()),
+        Some(other) => match wrong_wal(study, stack, other) {
+            Some(reason) => reason.into(),
+            None => return Ok(()),
+        },
     };
     text.refuse("wal", format!("stack `{}`: {reason}", stack.name))
+}
+
+/// Why a stack of the same kind cannot have the log of another one.
+fn wrong_wal(study: &Study, stack: &Stack, log: &Stack) -> Option<&'static str> {
+    let has_own = matches!(log.device, DeviceName::Paths(_)) || log.file_system != FileSystem::AsIs;
+    let users = study.stack.iter().filter(|other| other.wal.as_ref() == Some(&log.name)).count();
+    let runs = study.experiment.iter().any(|one| log.is_among(&one.stacks, false));
+    match () {
+        () if stack.attach || log.attach => Some("a log is not supported with attach"),
+        () if log.limit.is_some() => Some("a limit of the log's stack is not supported"),
+        () if log.file_system == FileSystem::Raw => Some("the log needs a file system"),
+        () if log.is_virtual() || !has_own => None,
+        () if matches!(&log.device, DeviceName::Paths(paths) if paths.len() > 1) => {
+            Some("the log needs one device")
+        }
+        () if log.device == stack.device && log.device != DeviceName::File => {
+            Some("the log is on the same device")
+        }
+        // Its file system is made again for each database.
+        () if users > 1 || runs => {
+            Some("the log's file system is for one stack, and no experiment; list their stacks")
+        }
+        () => None,
+    }
 }
 
 /// Only a simulated part can be free, and a variant varies another stack that is none.
@@ -137,6 +163,7 @@ fn check_variants(study: &Study, stack: &Stack, text: Place<'_>) -> Result<(), S
         () if !stack.is_virtual() => "what_if is for device models in virtual time only",
         () if has(WhatIf::Cores) && stack.cores == 0 => "set its cores, for twice as many",
         () if has(WhatIf::Cores) && stack.cores > 512 => "cores: at most 512, for twice as many",
+        () if has(WhatIf::Journal) && stack.wal.is_some() => "its log has a journal of its own",
         () if has(WhatIf::Journal) && !journals => "its file system has no journal",
         () if !study.experiment.iter().any(runs) => "no database experiment runs on it",
         () => return Ok(()),
@@ -255,5 +282,17 @@ queue_depth = 1
         assert!(refused(&on("data"), file).contains("not another stack"));
         assert!(refused(&on("log"), "device = \"model:x\"").contains("in virtual time"));
         assert!(refused(&on("log"), &on("data")).contains("a third stack"));
+        let with = |key: &str| format!("{file}\n{key}");
+        for (log, reason) in [
+            (with("limit = { reads = \"5/s\" }\nfile_system = \"ext4\""), "limit"),
+            (with("file_system = \"raw\""), "needs a file system"),
+            ("device = \"/dev/disk/by-id/a,/dev/disk/by-id/b\"".into(), "one device"),
+        ] {
+            assert!(refused(&on("log"), &log).contains(reason), "{reason}");
+        }
+        // Two users, or trials of its own, would make its file system again under a database.
+        let shared = format!("{}\n[[stack]]\nname = \"more\"\n{}", on("log"), on("log"));
+        assert_eq!(study(&shared, file, "mysql"), Ok(1));
+        assert!(refused(&shared, &with("file_system = \"ext4\"")).contains("one stack"));
     }
 }

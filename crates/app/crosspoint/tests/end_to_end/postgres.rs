@@ -216,14 +216,20 @@ fn commits_take_the_time_of_the_logs_drive() {
 fn the_log_is_in_the_directory_of_its_stack() {
     let Some(()) = has_postgres("a log in a directory of its own") else { return };
     let scratch = Scratch::new();
-    let place = scratch.path().join("other-disk");
-    std::fs::create_dir(&place).expect("a directory");
+    // The server of root sees its own directory there instead.
+    let outside = if crate::support::is_root() { Path::new("/mnt") } else { scratch.path() };
+    let disk = tempfile::tempdir_in(outside).expect("a directory");
+    let place = disk.path();
     let here = "device = \"file\"\n";
     let there = format!("{here}directory = \"{}\"\n", place.display());
+    write_wal_study(&scratch, [here, &there, &format!("{here}wal = \"log\"\n")], 1);
+    // Each stack keeps its own log there from one job to the next.
+    expect(&scratch.run("run pg.toml --out short --set experiment.e.job.clients=[1,2]"), 0);
     write_wal_study(&scratch, [here, &there, here], 20);
     let words = ["run", "pg.toml", "--out", "run"];
     let (mut child, _errors) = start_and_wait(&scratch, &words);
-    let segments = format!("ls {}/.crosspoint-work-*/wal/0000* | grep -q 0000", place.display());
+    let segments =
+        format!("ls {}/.crosspoint-work-*/wal-split/0000* | grep -q 0000", place.display());
     let left = format!("ls {}/.crosspoint-work-*/*/data/pg_wal/0*", scratch.path().display());
     let (found, twice) = (crate::support::sh(&segments), crate::support::sh(&left));
     child.kill().expect("SIGKILL");
@@ -232,7 +238,7 @@ fn the_log_is_in_the_directory_of_its_stack() {
     assert!(!twice || !crate::support::is_root(), "the log is with the data");
     expect(&scratch.run("clean"), 0);
     nothing_left(&scratch);
-    assert_eq!(std::fs::read_dir(&place).expect("a directory").count(), 0, "the log is left");
+    assert_eq!(std::fs::read_dir(place).expect("a directory").count(), 0, "the log is left");
 }
 
 /// A server that plays the user's own, with a database of its tables, and an empty one.

@@ -133,6 +133,7 @@ impl Scenario {
         let journal = Journal::new(&self.state, |_, _, _| Ok(()));
         let folder = Mutex::new(None);
         let options = Options {
+            only: None,
             out: Some(self.out.clone()),
             confirmed: Vec::new(),
             here: None,

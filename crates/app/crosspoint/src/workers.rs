@@ -1,0 +1,220 @@
+//! `run --workers`: the parts of a study in processes of their own, and the run that they make.
+//!
+//! Invariants: what measures this machine runs alone; a complete part is never run again, so the same command
+//! continues after a kill.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use archive::output::{make_directory, new_file};
+use archive::{Run, TrialOutcome};
+use runner::{Ending, Part, RunEnd, StudyText};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::cli::RunArguments;
+use crate::exit::{self, ExitCode};
+use crate::progress::Counted;
+use crate::result_file::Output;
+use crate::running::Running;
+use crate::show::Failure;
+
+/// Polling interval for the end of a part.
+const LOOK: Duration = Duration::from_millis(20);
+/// File of the study in the folder of the parts.
+const STUDY: &str = "study.toml";
+
+/// A part and where its run is.
+struct Task {
+    part: Part,
+    folder: PathBuf,
+}
+
+/// How the parts ended.
+enum End {
+    Complete(RunEnd),
+    Stopped(ExitCode),
+}
+
+/// Runs a study by up to `workers` processes at once; returns the merged run, or the exit code if it is not
+/// complete.
+pub fn run(
+    arguments: &RunArguments,
+    text: &StudyText,
+    workers: u8,
+) -> Result<Result<RunEnd, ExitCode>, Failure> {
+    let wrong =
+        |error: study::StudyError| Failure::Runner(Box::new(error.into()), Some(text.clone()));
+    let study = study::parse(&text.text, engines::list()).map_err(wrong)?;
+    let (plan, _) = runner::possible(&study, study::plan(&study));
+    let out = arguments.out.clone().unwrap_or_else(|| runner::default_folder(&study.name));
+    if out.join("run.json").exists() {
+        return Err(runner::RunnerError::OutputExists(out).into());
+    }
+    let mut place = out.clone().into_os_string();
+    place.push(".parts");
+    let place = PathBuf::from(place);
+    make_directory(&place).map_err(runner::RunnerError::from)?;
+    let copy = place.join(STUDY);
+    match std::fs::read_to_string(&copy) {
+        Ok(earlier) if earlier != text.text => {
+            return Err(runner::RunnerError::OtherStudy { path: place }.into());
+        }
+        Ok(_) => {}
+        Err(_) => Output::own(&copy).write(text.text.as_bytes())?,
+    }
+    let parts = runner::parts(&study, &plan).into_iter();
+    let tasks: Vec<Task> = parts
+        .map(|part| Task { folder: place.join(format!("part-{:04}", part.trials[0])), part })
+        .collect();
+    let running = Running::start()?;
+    let ended = run_all(&tasks, (&copy, &arguments.i_will_lose_data), workers, &running)?;
+    if let Some(code) = ended {
+        say!(
+            "partial: finished parts are kept; continue with the same command and --out {}",
+            out.display()
+        );
+        return Ok(Err(code));
+    }
+    match merged(&tasks, &out)? {
+        End::Complete(end) => {
+            std::fs::remove_dir_all(&place)
+                .map_err(|error| Failure::Output(place.display().to_string(), error))?;
+            Ok(Ok(end))
+        }
+        End::Stopped(code) => Ok(Err(code)),
+    }
+}
+
+/// Runs what is not complete; returns the exit code of a part that failed, or of an interruption.
+fn run_all(
+    tasks: &[Task],
+    how: (&Path, &[String]),
+    workers: u8,
+    running: &Running,
+) -> Result<Option<ExitCode>, Failure> {
+    let mut queue: VecDeque<&Task> = tasks.iter().filter(|task| !task.is_complete()).collect();
+    let mut free: Vec<CpuSet> = shares(workers);
+    let mut at_work: Vec<(&Task, Child, CpuSet)> = Vec::new();
+    let mut counted = Counted::new("parts");
+    let mut failed = None;
+    loop {
+        counted.tell(tasks.len() - queue.len() - at_work.len(), tasks.len());
+        let stopped = running.stopping() || failed.is_some();
+        let alone = at_work.iter().any(|(task, ..)| task.part.exclusive);
+        let next = queue.front().filter(|task| at_work.is_empty() || !task.part.exclusive);
+        if let Some(task) = next.copied().filter(|_| !stopped && !alone)
+            && let Some(cpus) = free.pop()
+        {
+            queue.pop_front();
+            let child = task.start(how, &cpus)?;
+            at_work.push((task, child, cpus));
+            continue;
+        }
+        if at_work.is_empty() {
+            break;
+        }
+        std::thread::sleep(LOOK);
+        let mut still = Vec::new();
+        for (task, mut child, cpus) in at_work {
+            let status = child.try_wait().map_err(|error| task.failed(error))?;
+            let Some(status) = status else {
+                still.push((task, child, cpus));
+                continue;
+            };
+            free.push(cpus);
+            if !task.is_complete() {
+                say!("{}", task.said().trim_end());
+                failed = failed.or(Some(exit::of_number(status.code().unwrap_or(1))));
+            }
+        }
+        at_work = still;
+    }
+    Ok(failed.or_else(|| running.stopping().then_some(exit::INTERRUPTED)))
+}
+
+/// The CPUs of each worker: each simulation needs one or two.
+fn shares(workers: u8) -> Vec<CpuSet> {
+    let all = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).collect();
+    let each = (cpus.len() / usize::from(workers)).max(1);
+    let share = |number: usize| {
+        let mut set = CpuSet::new();
+        (0..each).for_each(|cpu| set.set(cpus[(number * each + cpu) % cpus.len().max(1)]));
+        set
+    };
+    if cpus.is_empty() {
+        vec![all; usize::from(workers)]
+    } else {
+        (0..usize::from(workers)).map(share).collect()
+    }
+}
+
+impl Task {
+    /// Whether all its trials have ended.
+    fn is_complete(&self) -> bool {
+        let Ok(run) = Run::read(&self.folder, engines::list()) else { return false };
+        let ended = run.trials.iter().filter(|trial| trial.outcome != TrialOutcome::Partial);
+        let ended: BTreeSet<u32> = ended.map(|trial| trial.number).collect();
+        let left_out = &run.header.left_out;
+        self.part.trials.iter().all(|number| ended.contains(number) || left_out.contains(number))
+    }
+
+    fn failed(&self, error: std::io::Error) -> Failure {
+        Failure::Output(self.folder.display().to_string(), error)
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.with_extension("log")
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(self.log()).unwrap_or_default()
+    }
+
+    fn start(
+        &self,
+        (study, confirmed): (&Path, &[String]),
+        cpus: &CpuSet,
+    ) -> Result<Child, Failure> {
+        let failed = |error| self.failed(error);
+        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        command.arg("run");
+        if self.folder.join("run.json").exists() {
+            command.arg("--resume").arg(&self.folder);
+        } else {
+            let numbers: Vec<String> = self.part.trials.iter().map(u32::to_string).collect();
+            command.arg(study).arg("--out").arg(&self.folder).arg("--only").arg(numbers.join(","));
+        }
+        confirmed.iter().for_each(|serial| _ = command.arg("--i-will-lose-data").arg(serial));
+        let _ = std::fs::remove_file(self.log());
+        let log = new_file(&self.log()).map_err(failed)?;
+        command.args(["--progress", "none"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let own = (!self.part.exclusive).then_some(*cpus);
+        // SAFETY: two system calls.
+        unsafe {
+            command.pre_exec(move || {
+                own.as_ref().map_or(Ok(()), |own| sched_setaffinity(None, own))?;
+                Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
+            });
+        }
+        command.spawn().map_err(failed)
+    }
+}
+
+fn merged(tasks: &[Task], out: &Path) -> Result<End, Failure> {
+    let folders: Vec<PathBuf> = tasks.iter().map(|task| task.folder.clone()).collect();
+    let merged = runner::merge(out, &folders)?;
+    if !merged.missing.is_empty() {
+        return Ok(End::Stopped(exit::INTERRUPTED));
+    }
+    let run = Run::read(out, engines::list())?;
+    let failed = run.trials.iter().any(|trial| trial.outcome == TrialOutcome::Failed);
+    let asks = run.study.experiment.iter().any(|one| !one.objectives.is_empty());
+    let ending = if failed { Ending::Failed } else { Ending::Complete };
+    let ran = run.trials.len() as u32;
+    Ok(End::Complete(RunEnd { path: out.to_owned(), ending, ran, asks }))
+}

@@ -1,0 +1,177 @@
+//! Parts of a study that run apart, in several processes or on several machines, and the run that they make.
+//!
+//! Invariants: each planned trial is in one part; the trials of this machine's devices are one part, so that
+//! none of them runs next to another; a merged run has each trial once, as its part recorded it.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::{Path, PathBuf};
+
+use archive::{Run, RunHeader, RunWriter, StackRecord, TrialOutcome};
+use study::{Job, Plan, Study, Trial, plan};
+
+use crate::RunnerError;
+use crate::estimate::trial_seconds;
+
+/// Estimated seconds up to which trials share a part: starting a process takes a fraction of one.
+const PART_SECONDS: f64 = 2.0;
+
+/// Trials that run one after another in one process.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Part {
+    /// Their numbers, ascending.
+    pub trials: Vec<u32>,
+    /// They measure this machine: nothing else may run on it.
+    pub exclusive: bool,
+    /// Names of the engines.
+    pub engines: BTreeSet<String>,
+    /// Estimated duration.
+    pub seconds: f64,
+}
+
+/// What trials of one part have in common.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Common {
+    /// They run on this machine's devices, or on drives attached to it.
+    Machine,
+    /// The rates of some depend on those of others.
+    Rates(String),
+    /// They use the same tables.
+    Tables(String),
+    /// Nothing.
+    Short(usize),
+}
+
+/// Divides a plan.
+#[must_use]
+pub fn parts(study: &Study, plan: &Plan) -> Vec<Part> {
+    let depends =
+        |trial: &Trial| matches!(&trial.job, Job::Block(job) if job.rate_of_max.is_some());
+    let dependent: HashSet<&str> =
+        plan.trials.iter().filter(|one| depends(one)).map(|one| one.stack.as_str()).collect();
+    let simulated = |trial: &Trial| {
+        study.stack.iter().any(|stack| stack.name == trial.stack && stack.is_virtual())
+    };
+    let mut all: BTreeMap<Common, Part> = BTreeMap::new();
+    let (mut chunk, mut filled) = (0, 0.0);
+    for trial in &plan.trials {
+        let seconds = trial_seconds(trial);
+        let common = match &trial.job {
+            _ if !simulated(trial) => Common::Machine,
+            Job::Block(_) if dependent.contains(trial.stack.as_str()) => {
+                Common::Rates(trial.stack.clone())
+            }
+            Job::Sql(job) => Common::Tables(job.tables_key()),
+            _ => {
+                if filled > 0.0 && filled + seconds > PART_SECONDS {
+                    (chunk, filled) = (chunk + 1, 0.0);
+                }
+                filled += seconds;
+                Common::Short(chunk)
+            }
+        };
+        let exclusive = common == Common::Machine;
+        let part = all.entry(common).or_insert_with(|| Part {
+            trials: Vec::new(),
+            exclusive,
+            engines: BTreeSet::new(),
+            seconds: 0.0,
+        });
+        part.trials.push(trial.number);
+        part.engines.insert(trial.job.engine().to_owned());
+        part.seconds += seconds;
+    }
+    // The longest begin first, so that none is left at the end.
+    let mut parts: Vec<Part> = all.into_values().collect();
+    parts.sort_by(|a, b| {
+        b.exclusive
+            .cmp(&a.exclusive)
+            .then(b.seconds.total_cmp(&a.seconds))
+            .then(a.trials.cmp(&b.trials))
+    });
+    parts
+}
+
+/// A merged run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Merged {
+    /// Trials in it.
+    pub trials: usize,
+    /// Trials of the plan that no part has.
+    pub missing: Vec<u32>,
+    /// Trials that several parts have; that of the first part is in the run.
+    pub twice: Vec<u32>,
+}
+
+/// Merges parts of one study to a new run folder. A trial of another machine than the first part's says so.
+///
+/// # Errors
+/// A part cannot be read, or is of another study or version; the folder exists.
+pub fn merge(out: &Path, folders: &[PathBuf]) -> Result<Merged, RunnerError> {
+    let read = |path: &PathBuf| Run::read(path, engines::list());
+    let runs = folders.iter().map(read).collect::<Result<Vec<Run>, _>>()?;
+    let Some(first) = runs.first() else { return Err(RunnerError::NothingToRun(Vec::new())) };
+    let text = |run: &Run| study::resolved_text(&run.study);
+    if let Some(other) = runs.iter().find(|run| text(run) != text(first)) {
+        return Err(RunnerError::OtherStudy { path: other.path.clone() });
+    }
+    if out.join("run.json").exists() {
+        return Err(RunnerError::OutputExists(out.to_owned()));
+    }
+    let original = std::fs::read_to_string(first.path.join("study.original.toml"));
+    let original = original.unwrap_or_else(|_| text(first));
+    let planned: Vec<u32> = plan(&first.study).trials.iter().map(|trial| trial.number).collect();
+    let mut trials = BTreeMap::new();
+    let mut twice = Vec::new();
+    for run in &runs {
+        for trial in run.trials.iter().filter(|trial| trial.outcome != TrialOutcome::Partial) {
+            match trials.entry(trial.number) {
+                Entry::Occupied(_) => twice.push(trial.number),
+                Entry::Vacant(place) => _ = place.insert((run, trial)),
+            }
+        }
+    }
+    // A trial that its part left out, because its machine lacks something, is left out.
+    let tried = |number: &u32| runs.iter().any(|run| !run.header.left_out.contains(number));
+    let left_out: Vec<u32> = planned.iter().copied().filter(|one| !tried(one)).collect();
+    let header = RunHeader {
+        trials_planned: (planned.len() - left_out.len()) as u32,
+        skipped: all_of(&runs, |run| &run.header.skipped),
+        stacks: stacks_of(&runs),
+        left_out,
+        ..first.header.clone()
+    };
+    let mut writer = RunWriter::create(out, &original, &first.study, &header)?;
+    let home = &first.header.provenance;
+    for (run, trial) in trials.values() {
+        let mut trial = (*trial).clone();
+        let host = &run.header.provenance;
+        if (&host.cpu, &host.kernel) != (&home.cpu, &home.kernel) {
+            trial.result.notes.push(format!("on another machine: {}, {}", host.cpu, host.kernel));
+        }
+        writer.write_trial(&trial)?;
+    }
+    let missing = planned.into_iter().filter(|one| tried(one) && !trials.contains_key(one));
+    Ok(Merged { trials: trials.len(), missing: missing.collect(), twice })
+}
+
+fn all_of(runs: &[Run], of: impl Fn(&Run) -> &Vec<String>) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for text in runs.iter().flat_map(of) {
+        if !all.contains(text) {
+            all.push(text.clone());
+        }
+    }
+    all
+}
+
+/// Each stack as the first part that has trials on it describes it.
+fn stacks_of(runs: &[Run]) -> Vec<StackRecord> {
+    let first = &runs[0].header.stacks;
+    let described = |stack: &StackRecord| {
+        let user = runs.iter().find(|run| run.trials.iter().any(|one| one.stack == stack.name));
+        let found = user?.header.stacks.iter().find(|one| one.name == stack.name);
+        found.cloned()
+    };
+    first.iter().map(|stack| described(stack).unwrap_or_else(|| stack.clone())).collect()
+}
