@@ -1,4 +1,4 @@
-"""Loads runs of Crosspoint into pandas or polars.
+"""Loads runs of Crosspoint into pandas or polars; `crosspoint.cluster` runs studies on many machines.
 
 The program `crosspoint` reads the runs; this package asks it for tables and gives them types. Nothing is
 computed here that the program computes, so a figure in a notebook is the one in the report.

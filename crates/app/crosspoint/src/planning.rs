@@ -53,13 +53,30 @@ pub fn plan(text: &StudyText, as_json: bool) -> Result<ExitCode, Failure> {
             "seconds": estimate.seconds.round(), "prepared_bytes": estimate.prepared.get(),
             "space_bytes": estimate.space.get(), "privileges": runner::privileges(&study, &plan),
             "overwrites": runner::overwrites(&study), "lacks": runner::lacks(&study, &plan),
-            "parts": runner::parts(&study, &plan),
+            "parts": parts(&study),
         });
         out!("{document:#}");
         return Ok(exit::OK);
     }
     print_plan(&study, &plan, &estimate);
     Ok(exit::OK)
+}
+
+/// The parts of the whole plan, each with what this machine lacks for it.
+fn parts(study: &study::Study) -> Vec<serde_json::Value> {
+    let whole = study::plan(study);
+    let lacks = |part: &runner::Part| {
+        let own = |trial: &&study::Trial| part.trials.contains(&trial.number);
+        let trials = whole.trials.iter().filter(own).cloned().collect();
+        runner::lacks(study, &study::Plan { trials, skipped: Vec::new() })
+    };
+    let one = |part: &runner::Part| {
+        json!({
+            "trials": part.trials, "exclusive": part.exclusive, "engines": part.engines,
+            "seconds": part.seconds, "lacks": lacks(part),
+        })
+    };
+    runner::parts(study, &whole).iter().map(one).collect()
 }
 
 fn print_plan(study: &study::Study, plan: &study::Plan, estimate: &runner::Estimate) {

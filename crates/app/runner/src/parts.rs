@@ -12,12 +12,13 @@ use study::{Job, Plan, Study, Trial, plan};
 
 use crate::RunnerError;
 use crate::estimate::trial_seconds;
+use crate::lacks::possible;
 
 /// Estimated seconds up to which trials share a part: starting a process takes a fraction of one.
-const PART_SECONDS: f64 = 2.0;
+const PART_SECONDS: f64 = 0.5;
 
 /// Trials that run one after another in one process.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Part {
     /// Their numbers, ascending.
     pub trials: Vec<u32>,
@@ -131,9 +132,11 @@ pub fn merge(out: &Path, folders: &[PathBuf]) -> Result<Merged, RunnerError> {
             }
         }
     }
-    // A trial that its part left out, because its machine lacks something, is left out.
-    let tried = |number: &u32| runs.iter().any(|run| !run.header.left_out.contains(number));
-    let left_out: Vec<u32> = planned.iter().copied().filter(|one| !tried(one)).collect();
+    // Optional trials that no part has, and that this machine cannot run either, are left out.
+    let (_, mut left_out) = possible(&first.study, plan(&first.study));
+    left_out.retain(|number| !trials.contains_key(number));
+    let is_missing = |number: &u32| !trials.contains_key(number) && !left_out.contains(number);
+    let missing: Vec<u32> = planned.iter().copied().filter(is_missing).collect();
     let header = RunHeader {
         trials_planned: (planned.len() - left_out.len()) as u32,
         skipped: all_of(&runs, |run| &run.header.skipped),
@@ -151,8 +154,7 @@ pub fn merge(out: &Path, folders: &[PathBuf]) -> Result<Merged, RunnerError> {
         }
         writer.write_trial(&trial)?;
     }
-    let missing = planned.into_iter().filter(|one| tried(one) && !trials.contains_key(one));
-    Ok(Merged { trials: trials.len(), missing: missing.collect(), twice })
+    Ok(Merged { trials: trials.len(), missing, twice })
 }
 
 fn all_of(runs: &[Run], of: impl Fn(&Run) -> &Vec<String>) -> Vec<String> {

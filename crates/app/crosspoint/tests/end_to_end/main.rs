@@ -40,3 +40,4 @@ mod virtual_memory;
 mod virtual_signals;
 mod virtual_time;
 mod watching;
+mod workers;
