@@ -83,7 +83,7 @@ class Cluster(unittest.TestCase):
         out = os.path.join(self.place, "many")
         _, client = self.cluster(2)
         told = []
-        run = cluster.run(self.study, client, out, told=lambda done, count: told.append((done, count)))
+        run = cluster.run(self.study, client, out, progress=lambda done, count: told.append((done, count)))
         self.assertEqual(trials(out), trials(self.single))
         self.assertEqual(len(trials(out)), 48)
         self.assertEqual(told[-1][0], told[-1][1])
@@ -101,7 +101,7 @@ class Cluster(unittest.TestCase):
             if len(finished) == 2:
                 os.kill(victim, signal.SIGKILL)
 
-        cluster.run(self.study, client, out, told=kill)
+        cluster.run(self.study, client, out, progress=kill)
         self.assertEqual(trials(out), trials(self.single))
         numbers = [name[:4] for name in os.listdir(os.path.join(out, "trials"))]
         self.assertEqual(len(numbers), len(set(numbers)))
@@ -116,11 +116,11 @@ class Cluster(unittest.TestCase):
                 raise KeyboardInterrupt
 
         with self.assertRaises(KeyboardInterrupt):
-            cluster.run(self.study, client, out, told=stop)
+            cluster.run(self.study, client, out, progress=stop)
         kept = {name: os.stat(os.path.join(out + ".parts", name)).st_ino for name in os.listdir(out + ".parts")}
         self.assertEqual(len([name for name in kept if name.startswith("part-")]), 2)
         told = []
-        cluster.run(self.study, client, out, told=lambda done, count: told.append(done))
+        cluster.run(self.study, client, out, progress=lambda done, count: told.append(done))
         self.assertEqual(told[0], 2)
         self.assertEqual(trials(out), trials(self.single))
 
@@ -150,9 +150,33 @@ class Cluster(unittest.TestCase):
         with open(self.study, "w", encoding="utf-8") as file:
             file.write(text)
         _, client = self.cluster(1)
-        able = cluster._able(client, text)
-        self.assertFalse(any(25 in part for part in able))
-        self.assertTrue(any(1 in part for part in able))
+        out = os.path.join(self.place, "none")
+        with self.assertRaises(crosspoint.CrosspointError) as refused:
+            cluster.run(self.study, client, out, progress=lambda done, count: self.fail("a part was run"))
+        self.assertEqual(refused.exception.code, 5)
+        self.assertIn("25", str(refused.exception))
+        self.assertFalse(os.path.exists(out))
+
+    def test_the_only_worker_is_killed_with_its_program_and_its_part_runs_again(self):
+        out = os.path.join(self.place, "alone")
+        _, client = self.cluster(1)
+        victim = list(client.run(os.getpid).values())[0]
+        at_work = threading.Event()
+
+        def kill():
+            while not at_work.is_set():
+                names = [name for name in os.listdir(self.place) if name.startswith(".crosspoint-part-")]
+                if any(os.path.exists(os.path.join(self.place, name, "part", "run.json")) for name in names):
+                    os.kill(victim, signal.SIGKILL)
+                    return
+                time.sleep(0.001)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        cluster.run(self.study, client, out, directory=self.place)
+        at_work.set()
+        killer.join()
+        self.assertEqual(trials(out), trials(self.single))
 
 
 if __name__ == "__main__":

@@ -19,17 +19,21 @@ class CrosspointError(RuntimeError):
     """What the program said, where it failed; `code` is its exit code."""
 
     def __init__(self, code: int, words: str):
-        super().__init__(words.strip() or f"crosspoint ended with {code}")
+        super().__init__(code, words)
         self.code = code
+        self.words = words.strip() or f"crosspoint ended with {code}"
+
+    def __str__(self) -> str:
+        return self.words
 
 
 def _program() -> str:
     return os.environ.get("CROSSPOINT", "crosspoint")
 
 
-def _ask(words: Iterable[str]) -> bytes:
+def _ask(words: Iterable[str], place: str | None = None) -> bytes:
     try:
-        done = subprocess.run([_program(), *words], capture_output=True, check=False)
+        done = subprocess.run([_program(), *words], capture_output=True, check=False, cwd=place)
     except FileNotFoundError as error:
         raise CrosspointError(
             127, f"{_program()} was not found: put it on the path, or name it by CROSSPOINT"
@@ -49,7 +53,7 @@ class Run:
 
     def _rows(self, of: str) -> list[dict[str, Any]]:
         text = _ask(["figures", *self.folders, "--of", of, "--format", "json"])
-        rows = json.loads(text)[of]
+        rows: list[dict[str, Any]] = json.loads(text)[of]
         for row in rows:
             point = row.pop("point") or {}
             # Of series and histograms it is text, so that it fits in a column.

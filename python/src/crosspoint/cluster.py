@@ -1,19 +1,22 @@
 """Runs a study on the machines of a Dask cluster, or by several processes of this one.
 
 The program divides a study into parts (`crosspoint plan --json`), runs a part (`run --only`) and merges them
-(`merge`); Dask decides where each runs. A part that measures a machine runs alone on it: a lock on that host
-keeps other parts away, whatever the cluster's workers are told. Finished parts are kept next to the run folder
-until all are there, so that the same call continues after a lost client or scheduler.
+(`merge`); Dask decides where each runs. A part that measures a machine runs alone on it: a lock of that host
+and user keeps other parts away, whatever the cluster's workers are told. Finished parts are kept next to the
+run folder until all are there, so that the same call continues after a lost client or scheduler. Workers run
+programs: only for clusters that you trust.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import io
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -25,8 +28,11 @@ from . import CrosspointError, Run, _ask, _program
 
 __all__ = ["run"]
 
-# Exit codes of runs that are complete: 0, a failed target, a missed objective.
-_COMPLETE = (0, 6, 8)
+# Text of the study, numbers of the trials, whether they need the machine alone, confirmed serial numbers,
+# and directory.
+Task = tuple[str, tuple[int, ...], bool, list[str], "str | None"]
+# What a run folder has that a merge takes over.
+_RUN_FILES = {"run.json", "study.toml", "study.original.toml", "sums.txt", "trials", "report.html", ".lock"}
 
 
 def run(
@@ -36,20 +42,21 @@ def run(
     *,
     set: Sequence[str] = (),
     confirmed: Sequence[str] = (),
-    retries: int = 3,
-    told: Callable[[int, int], None] | None = None,
+    directory: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Run:
     """Runs `study` (a file or the name of a built-in one) and gives the run.
 
     `client` is a `distributed.Client`; without one, a cluster of this machine's CPUs is started and ended.
     `out` is the run folder to create. `set` changes values, as `--set` does; `confirmed` are the serial
-    numbers of devices that may be overwritten. A part whose worker is lost runs again, up to `retries` times.
-    `told` is called with the number of finished parts and that of all.
+    numbers of devices that may be overwritten. `directory` is where workers measure and keep their files,
+    instead of their own working directory; a study's relative paths start there. A part whose worker is lost
+    runs again. `progress` is called with the number of finished parts and that of all.
     """
     words = [word for one in set for word in ("--set", one)]
     text = _ask(["run", os.fspath(study), *words, "--print"]).decode()
     plan = _plan(text)
-    folder = os.fspath(out) if out is not None else _default_folder(plan["study"])
+    folder = os.path.normpath(os.fspath(out) if out is not None else _default_folder(plan["study"]))
     if os.path.exists(os.path.join(folder, "run.json")):
         raise CrosspointError(2, f"{folder} exists already")
     place = folder + ".parts"
@@ -57,14 +64,19 @@ def run(
     parts = [tuple(part["trials"]) for part in plan["parts"]]
     exclusive = {tuple(part["trials"]) for part in plan["parts"] if part["exclusive"]}
     missing = [part for part in parts if not os.path.isdir(_part_folder(place, part))]
-    told = told or _progress
+    progress = progress or _progress
     if missing:
         with _cluster(client) as dask:
-            able = _able(dask, text)
-            _gather(dask, text, (missing, exclusive, able), (place, confirmed, retries), told, len(parts))
-    done = [_part_folder(place, part) for part in parts if os.path.isdir(_part_folder(place, part))]
-    _ask_run(["merge", folder, *done])
-    shutil.rmtree(place)
+            hosts = _hosts_by_part(dask, text, directory)
+            nowhere = [part for part in missing if part not in hosts]
+            if nowhere:
+                trials = ", ".join(_numbers(part) for part in nowhere)
+                raise CrosspointError(5, f"no worker has what trials {trials} need: crosspoint plan there")
+            tasks = {part: (text, part, part in exclusive, list(confirmed), directory) for part in missing}
+            _gather(dask, tasks, hosts, place, progress, len(parts))
+    folders = [_part_folder(place, part) for part in parts]
+    _complete(["merge", folder, *folders], (0, 6, 8, 130))
+    _remove(place, folders)
     return Run(folder)
 
 
@@ -81,68 +93,66 @@ def _cluster(client: Any) -> Iterator[Any]:
             yield own
 
 
-def _able(dask: Any, text: str) -> dict[tuple[int, ...], list[str]]:
-    """The addresses of the workers that lack nothing for a part, by part."""
-    able: dict[tuple[int, ...], list[str]] = {}
-    for address, plan in dask.run(_plan, text).items():
+def _hosts_by_part(dask: Any, text: str, directory: str | None) -> dict[tuple[int, ...], list[str]]:
+    """The hosts that lack nothing for a part, by part; not workers, which get another address if restarted."""
+    found: dict[tuple[int, ...], list[str]] = {}
+    for address, plan in dask.run(_plan, text, directory, on_error="return").items():
+        if isinstance(plan, BaseException):
+            print(f"{address} is not used: {plan}", file=sys.stderr)
+            continue
+        host = address.split("://")[-1].rsplit(":", 1)[0]
         for part in plan["parts"]:
-            if not part["lacks"]:
-                able.setdefault(tuple(part["trials"]), []).append(address)
-    return able
+            hosts = found.setdefault(tuple(part["trials"]), []) if not part["lacks"] else []
+            if host not in hosts:
+                hosts.append(host)
+    return found
 
 
 def _gather(
     dask: Any,
-    text: str,
-    of: tuple[list[tuple[int, ...]], Any, dict[tuple[int, ...], list[str]]],
-    how: tuple[str, Sequence[str], int],
-    told: Callable[[int, int], None],
+    tasks: dict[tuple[int, ...], Task],
+    hosts: dict[tuple[int, ...], list[str]],
+    place: str,
+    progress: Callable[[int, int], None],
     count: int,
 ) -> None:
     from distributed import as_completed
 
-    missing, exclusive, able = of
-    place, confirmed, retries = how
-    futures = {}
-    for priority, part in enumerate(missing):
-        workers = able.get(part)
-        if not workers:
-            # Nobody can run it; the merged run says that it is missing.
-            print(f"no worker has what trials {_numbers(part)} need", file=sys.stderr)
-            continue
-        future = dask.submit(
-            _run_part,
-            (text, part, part in exclusive, list(confirmed)),
-            pure=False,
-            workers=workers,
-            allow_other_workers=False,
-            retries=retries,
-            priority=-priority,
-        )
-        futures[future] = part
-    done = count - len(missing)
-    told(done, count)
+    futures = {
+        dask.submit(_run_part, task, pure=False, workers=hosts[part], priority=-number): part
+        for number, (part, task) in enumerate(tasks.items())
+    }
+    done = count - len(tasks)
+    progress(done, count)
     try:
         for future in as_completed(futures):
             _store(_part_folder(place, futures[future]), future.result())
             future.release()
             done += 1
-            told(done, count)
+            progress(done, count)
     except BaseException:
         dask.cancel(list(futures))
         raise
 
 
-def _run_part(task: tuple[str, tuple[int, ...], bool, list[str]]) -> bytes:
+def _run_part(task: Task) -> bytes:
     """On a worker: runs a part, and gives its run folder as an archive."""
-    text, part, exclusive, confirmed = task
-    with _host_lock(exclusive), tempfile.TemporaryDirectory(prefix="crosspoint-part-") as place:
+    text, part, exclusive, confirmed, directory = task
+    base = directory or os.getcwd()
+    with _host_lock(exclusive) as lock, tempfile.TemporaryDirectory(prefix=".crosspoint-part-", dir=base) as place:
         study = os.path.join(place, "study.toml")
         with open(study, "w", encoding="utf-8") as file:
             file.write(text)
+        # Next to the folder of the run is the disk that is measured by default.
         folder = os.path.join(place, "part")
         words = ["run", study, "--out", folder, "--only", _numbers(part), "--progress", "none"]
-        _ask_run([*words, *(word for one in confirmed for word in ("--i-will-lose-data", one))], place)
+        words += [word for one in confirmed for word in ("--i-will-lose-data", one)]
+        _complete(words, (0, 6, 8), base, lock)
+        with open(os.path.join(folder, "run.json"), encoding="utf-8") as file:
+            planned = json.load(file)["trials_planned"]
+        ended = [name for name in os.listdir(os.path.join(folder, "trials")) if not name.startswith(".")]
+        if len(ended) != planned:
+            raise CrosspointError(6, f"{socket.gethostname()}: {len(ended)} of {planned} trials ended")
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
             archive.add(folder, arcname=".")
@@ -150,37 +160,55 @@ def _run_part(task: tuple[str, tuple[int, ...], bool, list[str]]) -> bytes:
 
 
 @contextlib.contextmanager
-def _host_lock(exclusive: bool) -> Iterator[None]:
-    """Held alone by a part that measures this machine, and shared by all others."""
+def _host_lock(exclusive: bool) -> Iterator[int]:
+    """Held alone by a part that measures this machine, and shared by all others; its program inherits it."""
     path = os.path.join(tempfile.gettempdir(), f"crosspoint-{os.getuid()}-host.lock")
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     file = os.open(path, flags, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
-        yield
+        yield file
     finally:
         os.close(file)
 
 
-def _ask_run(words: Sequence[str], place: str | None = None) -> None:
-    done = subprocess.run([_program(), *words], capture_output=True, check=False, cwd=place)
-    if done.returncode not in _COMPLETE:
+def _end_with_parent() -> None:
+    """The program stops, and leaves nothing, if its worker is killed: PR_SET_PDEATHSIG of prctl(2)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+
+
+def _complete(
+    words: Sequence[str], codes: Sequence[int], place: str | None = None, lock: int | None = None
+) -> None:
+    kept = () if lock is None else (lock,)
+    done = subprocess.run(
+        [_program(), *words],
+        capture_output=True,
+        check=False,
+        cwd=place,
+        pass_fds=kept,
+        preexec_fn=_end_with_parent,
+    )
+    if done.returncode not in codes:
         said = done.stderr.decode(errors="replace").strip()
         raise CrosspointError(done.returncode, f"{socket.gethostname()}: {said}")
 
 
-def _plan(text: str) -> dict[str, Any]:
+def _plan(text: str, directory: str | None = None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="crosspoint-plan-") as place:
         study = os.path.join(place, "study.toml")
         with open(study, "w", encoding="utf-8") as file:
             file.write(text)
-        plan: dict[str, Any] = json.loads(_ask(["plan", study, "--json"]))
+        said = _ask(["plan", study, "--json"], directory)
+        plan: dict[str, Any] = json.loads(said)
         return plan
 
 
 def _keep_study(place: str, text: str) -> None:
-    os.makedirs(place, exist_ok=True)
     kept = os.path.join(place, "study.toml")
+    if os.path.isdir(place) and not os.path.exists(kept):
+        raise CrosspointError(2, f"{place} exists, and has no parts of a run")
+    os.makedirs(place, exist_ok=True)
     if os.path.exists(kept):
         with open(kept, encoding="utf-8") as file:
             if file.read() != text:
@@ -198,6 +226,18 @@ def _store(folder: str, packed: bytes) -> None:
         with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
             archive.extractall(inside, filter="data")
         os.rename(inside, folder)
+
+
+def _remove(place: str, folders: Sequence[str]) -> None:
+    """Removes merged parts, unless one has more than a run, such as a kept database."""
+    more = [folder for folder in folders if not _RUN_FILES.issuperset(os.listdir(folder))]
+    if more:
+        print(f"{', '.join(more)}: kept, with what its trials left", file=sys.stderr)
+        return
+    for folder in folders:
+        shutil.rmtree(folder)
+    os.remove(os.path.join(place, "study.toml"))
+    os.rmdir(place)
 
 
 def _part_folder(place: str, part: tuple[int, ...]) -> str:

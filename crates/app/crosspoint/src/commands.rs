@@ -222,15 +222,11 @@ fn merge(out: &Path, parts: &[PathBuf]) -> Result<ExitCode, Failure> {
             merged.twice.len()
         );
     }
-    let run = Run::read(out, engines::list())?;
-    let failed = run.trials.iter().any(|trial| trial.outcome == archive::TrialOutcome::Failed);
-    let ending = match (merged.missing.is_empty(), failed) {
-        (false, _) => Ending::Interrupted,
-        (true, true) => Ending::Failed,
-        (true, false) => Ending::Complete,
-    };
-    let asks = run.study.experiment.iter().any(|one| !one.objectives.is_empty());
-    finish_run(&RunEnd { path: out.to_owned(), ending, ran: merged.trials as u32, asks })
+    if !merged.missing.is_empty() {
+        let missing: Vec<String> = merged.missing.iter().map(u32::to_string).collect();
+        say!("note: no part has the trials {}", missing.join(", "));
+    }
+    finish_run(&workers::end_of(out)?)
 }
 
 /// Writes the report of a finished run and prints where everything is.

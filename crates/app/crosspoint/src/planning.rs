@@ -66,14 +66,18 @@ pub fn plan(text: &StudyText, as_json: bool) -> Result<ExitCode, Failure> {
 fn parts(study: &study::Study) -> Vec<serde_json::Value> {
     let whole = study::plan(study);
     let lacks = |part: &runner::Part| {
-        let own = |trial: &&study::Trial| part.trials.contains(&trial.number);
+        let own = |trial: &&study::Trial| {
+            // Optional trials are left out where they cannot run.
+            let mut optional = study.experiment.iter().filter(|one| one.optional);
+            part.trials.contains(&trial.number) && !optional.any(|one| one.name == trial.experiment)
+        };
         let trials = whole.trials.iter().filter(own).cloned().collect();
         runner::lacks(study, &study::Plan { trials, skipped: Vec::new() })
     };
     let one = |part: &runner::Part| {
         json!({
-            "trials": part.trials, "exclusive": part.exclusive, "engines": part.engines,
-            "seconds": part.seconds, "lacks": lacks(part),
+            "trials": part.trials, "exclusive": part.exclusive, "seconds": part.seconds,
+            "lacks": lacks(part),
         })
     };
     runner::parts(study, &whole).iter().map(one).collect()

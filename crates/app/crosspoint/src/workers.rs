@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use archive::output::{make_directory, new_file};
+use archive::output::{check_new_directory, make_directory, new_file};
 use archive::{Run, TrialOutcome};
 use runner::{Ending, Part, RunEnd, StudyText};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -33,10 +33,14 @@ struct Task {
     folder: PathBuf,
 }
 
-/// How the parts ended.
-enum End {
-    Complete(RunEnd),
-    Stopped(ExitCode),
+/// What a run folder has that a merge takes over.
+const RUN_FILES: [&str; 7] =
+    ["run.json", "study.toml", "study.original.toml", "sums.txt", "trials", "report.html", ".lock"];
+
+fn ask_to_stop(child: &Child) {
+    let number = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
+    // It has not been waited for, so the number is still its own.
+    let _ = number.map(|number| rustix::process::kill_process(number, Signal::TERM));
 }
 
 /// Runs a study by up to `workers` processes at once; returns the merged run, or the exit code if it is not
@@ -51,14 +55,23 @@ pub fn run(
     let study = study::parse(&text.text, engines::list()).map_err(wrong)?;
     let (plan, _) = runner::possible(&study, study::plan(&study));
     let out = arguments.out.clone().unwrap_or_else(|| runner::default_folder(&study.name));
+    // Without a slash at its end, which would put the parts inside.
+    let out: PathBuf = out.components().collect();
     if out.join("run.json").exists() {
         return Err(runner::RunnerError::OutputExists(out).into());
+    }
+    check_new_directory(&out).map_err(runner::RunnerError::from)?;
+    if std::fs::read_dir(&out).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(archive::ArchiveError::Foreign(out).into());
     }
     let mut place = out.clone().into_os_string();
     place.push(".parts");
     let place = PathBuf::from(place);
-    make_directory(&place).map_err(runner::RunnerError::from)?;
     let copy = place.join(STUDY);
+    if place.exists() && !copy.exists() {
+        return Err(archive::ArchiveError::Foreign(place).into());
+    }
+    make_directory(&place).map_err(runner::RunnerError::from)?;
     match std::fs::read_to_string(&copy) {
         Ok(earlier) if earlier != text.text => {
             return Err(runner::RunnerError::OtherStudy { path: place }.into());
@@ -71,22 +84,28 @@ pub fn run(
         .map(|part| Task { folder: place.join(format!("part-{:04}", part.trials[0])), part })
         .collect();
     let running = Running::start()?;
-    let ended = run_all(&tasks, (&copy, &arguments.i_will_lose_data), workers, &running)?;
-    if let Some(code) = ended {
+    let ended = run_all(&tasks, (&copy, &arguments.i_will_lose_data), workers, &running);
+    running.undo();
+    if let Some(code) = ended? {
         say!(
             "partial: finished parts are kept; continue with the same command and --out {}",
             out.display()
         );
         return Ok(Err(code));
     }
-    match merged(&tasks, &out)? {
-        End::Complete(end) => {
-            std::fs::remove_dir_all(&place)
-                .map_err(|error| Failure::Output(place.display().to_string(), error))?;
-            Ok(Ok(end))
-        }
-        End::Stopped(code) => Ok(Err(code)),
+    let folders: Vec<PathBuf> = tasks.iter().map(|task| task.folder.clone()).collect();
+    runner::merge(&out, &folders)?;
+    let end = end_of(&out)?;
+    if tasks.iter().all(Task::has_only_a_run) {
+        let removed = tasks.iter().try_for_each(Task::remove).and_then(|()| {
+            std::fs::remove_file(&copy)?;
+            std::fs::remove_dir(&place)
+        });
+        removed.map_err(|error| Failure::Output(place.display().to_string(), error))?;
+    } else {
+        say!("note: {} is kept, with what its trials left", place.display());
     }
+    Ok(Ok(end))
 }
 
 /// Runs what is not complete; returns the exit code of a part that failed, or of an interruption.
@@ -100,10 +119,13 @@ fn run_all(
     let mut free: Vec<CpuSet> = shares(workers);
     let mut at_work: Vec<(&Task, Child, CpuSet)> = Vec::new();
     let mut counted = Counted::new("parts");
-    let mut failed = None;
+    let (mut failed, mut asked) = (None, false);
     loop {
         counted.tell(tasks.len() - queue.len() - at_work.len(), tasks.len());
         let stopped = running.stopping() || failed.is_some();
+        if running.stopping() && !std::mem::replace(&mut asked, true) {
+            at_work.iter().for_each(|(_, child, _)| ask_to_stop(child));
+        }
         let alone = at_work.iter().any(|(task, ..)| task.part.exclusive);
         let next = queue.front().filter(|task| at_work.is_empty() || !task.part.exclusive);
         if let Some(task) = next.copied().filter(|_| !stopped && !alone)
@@ -128,7 +150,8 @@ fn run_all(
             free.push(cpus);
             if !task.is_complete() {
                 say!("{}", task.said().trim_end());
-                failed = failed.or(Some(exit::of_number(status.code().unwrap_or(1))));
+                let code = status.code().filter(|code| *code != 0).unwrap_or(1);
+                failed = failed.or(Some(exit::of_number(code)));
             }
         }
         at_work = still;
@@ -159,8 +182,21 @@ impl Task {
         let Ok(run) = Run::read(&self.folder, engines::list()) else { return false };
         let ended = run.trials.iter().filter(|trial| trial.outcome != TrialOutcome::Partial);
         let ended: BTreeSet<u32> = ended.map(|trial| trial.number).collect();
-        let left_out = &run.header.left_out;
-        self.part.trials.iter().all(|number| ended.contains(number) || left_out.contains(number))
+        self.part.trials.iter().all(|number| ended.contains(number))
+    }
+
+    /// Whether its folder has nothing that a merged run lacks, such as a kept database.
+    fn has_only_a_run(&self) -> bool {
+        let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        entries.into_iter().all(|entry| RUN_FILES.iter().any(|name| entry.file_name() == *name))
+    }
+
+    fn remove(&self) -> std::io::Result<()> {
+        std::fs::remove_dir_all(&self.folder)?;
+        match std::fs::remove_file(self.log()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn failed(&self, error: std::io::Error) -> Failure {
@@ -182,10 +218,12 @@ impl Task {
     ) -> Result<Child, Failure> {
         let failed = |error| self.failed(error);
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-        command.arg("run");
+        command.arg("run").env(observe::CPUS_VARIABLE, observe::cpus().to_string());
         if self.folder.join("run.json").exists() {
             command.arg("--resume").arg(&self.folder);
         } else {
+            // A kill has interrupted its creation.
+            let _ = std::fs::remove_dir_all(&self.folder);
             let numbers: Vec<String> = self.part.trials.iter().map(u32::to_string).collect();
             command.arg(study).arg("--out").arg(&self.folder).arg("--only").arg(numbers.join(","));
         }
@@ -193,6 +231,8 @@ impl Task {
         let _ = std::fs::remove_file(self.log());
         let log = new_file(&self.log()).map_err(failed)?;
         command.args(["--progress", "none"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        // A terminal's Ctrl-C is for this program, which asks them to stop.
+        command.process_group(0);
         let own = (!self.part.exclusive).then_some(*cpus);
         // SAFETY: two system calls.
         unsafe {
@@ -205,16 +245,15 @@ impl Task {
     }
 }
 
-fn merged(tasks: &[Task], out: &Path) -> Result<End, Failure> {
-    let folders: Vec<PathBuf> = tasks.iter().map(|task| task.folder.clone()).collect();
-    let merged = runner::merge(out, &folders)?;
-    if !merged.missing.is_empty() {
-        return Ok(End::Stopped(exit::INTERRUPTED));
-    }
+/// How a merged run ended.
+pub fn end_of(out: &Path) -> Result<RunEnd, Failure> {
     let run = Run::read(out, engines::list())?;
-    let failed = run.trials.iter().any(|trial| trial.outcome == TrialOutcome::Failed);
+    let failed = run.trials.iter().any(|trial| trial.outcome == archive::TrialOutcome::Failed);
+    let ending = match (run.is_partial(), failed) {
+        (true, _) => Ending::Interrupted,
+        (false, true) => Ending::Failed,
+        (false, false) => Ending::Complete,
+    };
     let asks = run.study.experiment.iter().any(|one| !one.objectives.is_empty());
-    let ending = if failed { Ending::Failed } else { Ending::Complete };
-    let ran = run.trials.len() as u32;
-    Ok(End::Complete(RunEnd { path: out.to_owned(), ending, ran, asks }))
+    Ok(RunEnd { path: out.to_owned(), ending, ran: run.trials.len() as u32, asks })
 }

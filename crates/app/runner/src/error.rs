@@ -110,7 +110,7 @@ pub enum RunnerError {
         planned: usize,
     },
     /// A part of a run belongs to another study.
-    #[error("{path} is of another study, or of other values")]
+    #[error("{path} is of another study, of other values, or by another version of this program")]
     OtherStudy {
         /// The folder.
         path: PathBuf,

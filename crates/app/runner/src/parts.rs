@@ -4,10 +4,11 @@
 //! none of them runs next to another; a merged run has each trial once, as its part recorded it.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use archive::{Run, RunHeader, RunWriter, StackRecord, TrialOutcome};
+use stack::StackError;
 use study::{Job, Plan, Study, Trial, plan};
 
 use crate::RunnerError;
@@ -24,8 +25,6 @@ pub struct Part {
     pub trials: Vec<u32>,
     /// They measure this machine: nothing else may run on it.
     pub exclusive: bool,
-    /// Names of the engines.
-    pub engines: BTreeSet<String>,
     /// Estimated duration.
     pub seconds: f64,
 }
@@ -75,11 +74,9 @@ pub fn parts(study: &Study, plan: &Plan) -> Vec<Part> {
         let part = all.entry(common).or_insert_with(|| Part {
             trials: Vec::new(),
             exclusive,
-            engines: BTreeSet::new(),
             seconds: 0.0,
         });
         part.trials.push(trial.number);
-        part.engines.insert(trial.job.engine().to_owned());
         part.seconds += seconds;
     }
     // The longest begin first, so that none is left at the end.
@@ -107,21 +104,33 @@ pub struct Merged {
 /// Merges parts of one study to a new run folder. A trial of another machine than the first part's says so.
 ///
 /// # Errors
-/// A part cannot be read, or is of another study or version; the folder exists.
+/// A part cannot be read, or is of another study, version or build; the folder exists.
 pub fn merge(out: &Path, folders: &[PathBuf]) -> Result<Merged, RunnerError> {
     let read = |path: &PathBuf| Run::read(path, engines::list());
     let runs = folders.iter().map(read).collect::<Result<Vec<Run>, _>>()?;
     let Some(first) = runs.first() else { return Err(RunnerError::NothingToRun(Vec::new())) };
     let text = |run: &Run| study::resolved_text(&run.study);
-    if let Some(other) = runs.iter().find(|run| text(run) != text(first)) {
-        return Err(RunnerError::OtherStudy { path: other.path.clone() });
+    let build =
+        |run: &Run| (run.header.provenance.tool.clone(), run.header.provenance.build.clone());
+    let whole = plan(&first.study);
+    let slugs: BTreeMap<u32, String> =
+        whole.trials.iter().map(|trial| (trial.number, trial.slug())).collect();
+    for run in &runs {
+        if (text(run), build(run)) != (text(first), build(first)) {
+            return Err(RunnerError::OtherStudy { path: run.path.clone() });
+        }
+        if let Some(other) = run.trials.iter().find(|one| slugs.get(&one.number) != Some(&one.slug))
+        {
+            let (path, slug) = (run.path.clone(), other.slug.clone());
+            return Err(RunnerError::OtherOrder { path, slug });
+        }
     }
     if out.join("run.json").exists() {
         return Err(RunnerError::OutputExists(out.to_owned()));
     }
     let original = std::fs::read_to_string(first.path.join("study.original.toml"));
     let original = original.unwrap_or_else(|_| text(first));
-    let planned: Vec<u32> = plan(&first.study).trials.iter().map(|trial| trial.number).collect();
+    let planned: Vec<u32> = slugs.into_keys().collect();
     let mut trials = BTreeMap::new();
     let mut twice = Vec::new();
     for run in &runs {
@@ -133,7 +142,7 @@ pub fn merge(out: &Path, folders: &[PathBuf]) -> Result<Merged, RunnerError> {
         }
     }
     // Optional trials that no part has, and that this machine cannot run either, are left out.
-    let (_, mut left_out) = possible(&first.study, plan(&first.study));
+    let (_, mut left_out) = possible(&first.study, whole);
     left_out.retain(|number| !trials.contains_key(number));
     let is_missing = |number: &u32| !trials.contains_key(number) && !left_out.contains(number);
     let missing: Vec<u32> = planned.iter().copied().filter(is_missing).collect();
@@ -144,7 +153,14 @@ pub fn merge(out: &Path, folders: &[PathBuf]) -> Result<Merged, RunnerError> {
         left_out,
         ..first.header.clone()
     };
-    let mut writer = RunWriter::create(out, &original, &first.study, &header)?;
+    // A run exists once it has all trials.
+    let mut aside = out.components().collect::<PathBuf>().into_os_string();
+    aside.push(".merging");
+    let aside = PathBuf::from(aside);
+    if aside.join("run.json").exists() {
+        std::fs::remove_dir_all(&aside).map_err(StackError::io("remove", &aside))?;
+    }
+    let mut writer = RunWriter::create(&aside, &original, &first.study, &header)?;
     let home = &first.header.provenance;
     for (run, trial) in trials.values() {
         let mut trial = (*trial).clone();
@@ -154,6 +170,9 @@ pub fn merge(out: &Path, folders: &[PathBuf]) -> Result<Merged, RunnerError> {
         }
         writer.write_trial(&trial)?;
     }
+    drop(writer);
+    let _ = std::fs::remove_dir(out);
+    std::fs::rename(&aside, out).map_err(StackError::io("rename", &aside))?;
     Ok(Merged { trials: trials.len(), missing, twice })
 }
 

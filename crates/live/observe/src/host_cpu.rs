@@ -19,9 +19,16 @@ pub struct HostCpu {
     cpus: u32,
 }
 
-/// CPUs that this process may use, at least 1.
+/// Environment variable with the CPUs of the whole run, for a part of it that has fewer.
+pub const CPUS_VARIABLE: &str = "CROSSPOINT_CPUS";
+
+/// CPUs that this run may use, at least 1.
 #[must_use]
 pub fn cpus() -> u32 {
+    let given = std::env::var(CPUS_VARIABLE).ok().and_then(|text| text.parse().ok());
+    if let Some(given) = given.filter(|count| *count > 0) {
+        return given;
+    }
     std::thread::available_parallelism().map_or(1, |count| count.get() as u32)
 }
 

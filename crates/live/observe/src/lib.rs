@@ -19,7 +19,7 @@ mod wake_ups;
 pub use block_device::BlockDevice;
 pub use clock::{Clock, monotonic};
 pub use control::{Control, Keep, Progress};
-pub use host_cpu::{HostCpu, cores, cpus};
+pub use host_cpu::{CPUS_VARIABLE, HostCpu, cores, cpus};
 pub use io_workers::IoWorkers;
 pub use page_cache::page_cache_costs;
 pub use provenance::{Provenance, StorageFacts, memory_available};

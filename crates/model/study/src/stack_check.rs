@@ -121,7 +121,11 @@ fn wrong_wal(study: &Study, stack: &Stack, log: &Stack) -> Option<&'static str> 
         () if stack.attach || log.attach => Some("a log is not supported with attach"),
         () if log.limit.is_some() => Some("a limit of the log's stack is not supported"),
         () if log.file_system == FileSystem::Raw => Some("the log needs a file system"),
-        () if log.is_virtual() || !has_own => None,
+        () if log.is_virtual() => None,
+        () if !has_own && log.device == stack.device && log.directory == stack.directory => {
+            Some("the log is in the same directory; give its stack another")
+        }
+        () if !has_own => None,
         () if matches!(&log.device, DeviceName::Paths(paths) if paths.len() > 1) => {
             Some("the log needs one device")
         }
@@ -275,9 +279,14 @@ queue_depth = 1
             |data: &str, log: &str| study(data, log, "mysql").expect_err("refused").to_string();
         let file = "device = \"file\"";
         let on = |log: &str| format!("{file}\nwal = \"{log}\"");
-        assert_eq!(study(&on("log"), file, "mysql"), Ok(1));
+        let elsewhere = format!(
+            "{file}
+directory = \"/x\""
+        );
+        assert_eq!(study(&on("log"), &elsewhere, "mysql"), Ok(1));
+        assert!(refused(&on("log"), file).contains("the same directory"));
         // SQLite keeps its log next to the database.
-        let embedded = study(&on("log"), file, "sqlite").expect_err("refused").to_string();
+        let embedded = study(&on("log"), &elsewhere, "sqlite").expect_err("refused").to_string();
         assert!(embedded.contains("cannot be on another stack"), "{embedded}");
         assert!(refused(&on("data"), file).contains("not another stack"));
         assert!(refused(&on("log"), "device = \"model:x\"").contains("in virtual time"));
@@ -292,7 +301,7 @@ queue_depth = 1
         }
         // Two users, or trials of its own, would make its file system again under a database.
         let shared = format!("{}\n[[stack]]\nname = \"more\"\n{}", on("log"), on("log"));
-        assert_eq!(study(&shared, file, "mysql"), Ok(1));
+        assert_eq!(study(&shared, &elsewhere, "mysql"), Ok(1));
         assert!(refused(&shared, &with("file_system = \"ext4\"")).contains("one stack"));
     }
 }
