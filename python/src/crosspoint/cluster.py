@@ -2,7 +2,7 @@
 
 The program divides a study into parts (`crosspoint plan --json`), runs a part (`run --only`) and merges them
 (`merge`); Dask decides where each runs. A part that measures a machine runs alone on it: a lock of that host
-and user keeps other parts away, whatever the cluster's workers are told. Finished parts are kept next to the
+and user keeps other parts away, wherever Dask puts them. Finished parts are kept next to the
 run folder until all are there, so that the same call continues after a lost client or scheduler. Workers run
 programs: only for clusters that you trust.
 """
