@@ -28,6 +28,8 @@ from . import CrosspointError, Run, _ask, _program
 
 __all__ = ["run"]
 
+# Loaded here, because a thread that has just been forked must not wait for locks of others.
+_LIBC = ctypes.CDLL(None)
 # Text of the study, numbers of the trials, whether they need the machine alone, confirmed serial numbers,
 # and directory.
 Task = tuple[str, tuple[int, ...], bool, list[str], "str | None"]
@@ -102,9 +104,10 @@ def _hosts_by_part(dask: Any, text: str, directory: str | None) -> dict[tuple[in
             continue
         host = address.split("://")[-1].rsplit(":", 1)[0]
         for part in plan["parts"]:
-            hosts = found.setdefault(tuple(part["trials"]), []) if not part["lacks"] else []
-            if host not in hosts:
-                hosts.append(host)
+            if not part["lacks"]:
+                hosts = found.setdefault(tuple(part["trials"]), [])
+                if host not in hosts:
+                    hosts.append(host)
     return found
 
 
@@ -166,6 +169,9 @@ def _host_lock(exclusive: bool) -> Iterator[int]:
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     file = os.open(path, flags, 0o600)
     try:
+        # Another user could have made it first, and hold it for ever.
+        if os.fstat(file).st_uid != os.getuid():
+            raise CrosspointError(4, f"{path} belongs to another user: set TMPDIR")
         fcntl.flock(file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
         yield file
     finally:
@@ -174,7 +180,7 @@ def _host_lock(exclusive: bool) -> Iterator[int]:
 
 def _end_with_parent() -> None:
     """The program stops, and leaves nothing, if its worker is killed: PR_SET_PDEATHSIG of prctl(2)."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+    _LIBC.prctl(1, signal.SIGTERM)
 
 
 def _complete(

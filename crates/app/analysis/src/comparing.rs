@@ -222,10 +222,10 @@ fn claim(
         number: claim.number.clone(),
         published: claim
             .value
-            .map_or_else(|| without_a_number(claim).into(), |value| beside(value, claim)),
+            .map_or_else(|| without_a_number(claim).into(), |value| distinct_digits(value, claim)),
         ours: judged.ours.map_or_else(
             || "-".into(),
-            |value| format!("{}{}", beside(value, claim), interval.unwrap_or_default()),
+            |value| format!("{}{}", distinct_digits(value, claim), interval.unwrap_or_default()),
         ),
         source: judged.source.map_or_else(String::new, |source| source.to_string()),
         verdict: judged.verdict.word(),
@@ -249,7 +249,7 @@ fn claim(
 }
 
 /// A value with enough digits not to be printed as a bound of the claim's range that it is not.
-fn beside(value: f64, claim: &Claim) -> String {
+fn distinct_digits(value: f64, claim: &Claim) -> String {
     let text = digits(value);
     let mut bounds = [claim.from, claim.to].into_iter().flatten();
     match bounds.any(|bound| bound != value && digits(bound) == text) {
@@ -306,7 +306,10 @@ mod tests {
     fn a_value_is_not_printed_as_a_bound_that_it_is_not() {
         let claims = crate::published::publication("symas-optane").expect("it is there").claim;
         let claim = claims.into_iter().find(|claim| claim.from == Some(1.01)).expect("a claim");
-        assert_eq!(beside(1.0062, &claim), "1.0062");
-        assert_eq!((beside(1.01, &claim), beside(0.964, &claim)), ("1.01".into(), "0.964".into()));
+        assert_eq!(distinct_digits(1.0062, &claim), "1.0062");
+        assert_eq!(
+            (distinct_digits(1.01, &claim), distinct_digits(0.964, &claim)),
+            ("1.01".into(), "0.964".into())
+        );
     }
 }

@@ -23,7 +23,7 @@ use crate::running::Running;
 use crate::show::Failure;
 
 /// Polling interval for the end of a part.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// File of the study in the folder of the parts.
 const STUDY: &str = "study.toml";
 
@@ -31,6 +31,15 @@ const STUDY: &str = "study.toml";
 struct Task {
     part: Part,
     folder: PathBuf,
+}
+
+/// What every part is started with.
+#[derive(Clone, Copy)]
+struct Shared<'a> {
+    /// File of the study.
+    study: &'a Path,
+    /// Serial numbers of devices that may be overwritten.
+    confirmed: &'a [String],
 }
 
 /// What a run folder has that a merge takes over.
@@ -84,7 +93,8 @@ pub fn run(
         .map(|part| Task { folder: place.join(format!("part-{:04}", part.trials[0])), part })
         .collect();
     let running = Running::start()?;
-    let ended = run_all(&tasks, (&copy, &arguments.i_will_lose_data), workers, &running);
+    let shared = Shared { study: &copy, confirmed: &arguments.i_will_lose_data };
+    let ended = run_all(&tasks, shared, workers, &running);
     running.undo();
     if let Some(code) = ended? {
         say!(
@@ -111,37 +121,37 @@ pub fn run(
 /// Runs what is not complete; returns the exit code of a part that failed, or of an interruption.
 fn run_all(
     tasks: &[Task],
-    how: (&Path, &[String]),
+    shared: Shared<'_>,
     workers: u8,
     running: &Running,
 ) -> Result<Option<ExitCode>, Failure> {
     let mut queue: VecDeque<&Task> = tasks.iter().filter(|task| !task.is_complete()).collect();
     let mut free: Vec<CpuSet> = shares(workers);
-    let mut at_work: Vec<(&Task, Child, CpuSet)> = Vec::new();
+    let mut running_parts: Vec<(&Task, Child, CpuSet)> = Vec::new();
     let mut counted = Counted::new("parts");
     let (mut failed, mut asked) = (None, false);
     loop {
-        counted.tell(tasks.len() - queue.len() - at_work.len(), tasks.len());
+        counted.tell(tasks.len() - queue.len() - running_parts.len(), tasks.len());
         let stopped = running.stopping() || failed.is_some();
         if running.stopping() && !std::mem::replace(&mut asked, true) {
-            at_work.iter().for_each(|(_, child, _)| ask_to_stop(child));
+            running_parts.iter().for_each(|(_, child, _)| ask_to_stop(child));
         }
-        let alone = at_work.iter().any(|(task, ..)| task.part.exclusive);
-        let next = queue.front().filter(|task| at_work.is_empty() || !task.part.exclusive);
+        let alone = running_parts.iter().any(|(task, ..)| task.part.exclusive);
+        let next = queue.front().filter(|task| running_parts.is_empty() || !task.part.exclusive);
         if let Some(task) = next.copied().filter(|_| !stopped && !alone)
             && let Some(cpus) = free.pop()
         {
             queue.pop_front();
-            let child = task.start(how, &cpus)?;
-            at_work.push((task, child, cpus));
+            let child = task.start(shared, &cpus)?;
+            running_parts.push((task, child, cpus));
             continue;
         }
-        if at_work.is_empty() {
+        if running_parts.is_empty() {
             break;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
         let mut still = Vec::new();
-        for (task, mut child, cpus) in at_work {
+        for (task, mut child, cpus) in running_parts {
             let status = child.try_wait().map_err(|error| task.failed(error))?;
             let Some(status) = status else {
                 still.push((task, child, cpus));
@@ -149,12 +159,12 @@ fn run_all(
             };
             free.push(cpus);
             if !task.is_complete() {
-                say!("{}", task.said().trim_end());
+                say!("{}", task.log_text().trim_end());
                 let code = status.code().filter(|code| *code != 0).unwrap_or(1);
                 failed = failed.or(Some(exit::of_number(code)));
             }
         }
-        at_work = still;
+        running_parts = still;
     }
     Ok(failed.or_else(|| running.stopping().then_some(exit::INTERRUPTED)))
 }
@@ -207,13 +217,13 @@ impl Task {
         self.folder.with_extension("log")
     }
 
-    fn said(&self) -> String {
+    fn log_text(&self) -> String {
         std::fs::read_to_string(self.log()).unwrap_or_default()
     }
 
     fn start(
         &self,
-        (study, confirmed): (&Path, &[String]),
+        Shared { study, confirmed }: Shared<'_>,
         cpus: &CpuSet,
     ) -> Result<Child, Failure> {
         let failed = |error| self.failed(error);

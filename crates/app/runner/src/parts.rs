@@ -157,7 +157,8 @@ pub fn merge(out: &Path, folders: &[PathBuf]) -> Result<Merged, RunnerError> {
     let mut aside = out.components().collect::<PathBuf>().into_os_string();
     aside.push(".merging");
     let aside = PathBuf::from(aside);
-    if aside.join("run.json").exists() {
+    // Only what a killed merge of this study has left.
+    if Run::read_intact(&aside, engines::list()).is_ok_and(|(left, _)| text(&left) == text(first)) {
         std::fs::remove_dir_all(&aside).map_err(StackError::io("remove", &aside))?;
     }
     let mut writer = RunWriter::create(&aside, &original, &first.study, &header)?;

@@ -17,7 +17,7 @@ pub use shared_memory::shared_base;
 pub use totals::{TOTALS_FUNCTION, Totals, TotalsOf};
 
 /// Value of [`Header::magic`]: the version of this layout.
-pub const MAGIC: u64 = 0x6372_6f73_7370_0008;
+pub const MAGIC: u64 = 0x6372_6f73_7370_0009;
 /// Maximum number of threads in a simulation, including ended ones.
 pub const SLOTS: usize = 4096;
 /// Maximum number of keys, or of files, that a thread waits for at once.
