@@ -28,8 +28,9 @@ const OTHERS_MIN: f64 = 0.25;
 pub enum Remedy {
     /// Stop the other programs, which use this share of the CPUs.
     IdleHost(f64),
-    /// Raise the rate limit of the volume that operations wait for.
-    HigherLimit(LimitedBy, f64),
+    /// Raise the rate limit of the volume that operations wait for this share, and the most that it may
+    /// multiply the rate by.
+    HigherLimit(LimitedBy, f64, f64),
     /// Move the clients closer to the server: messages take this share.
     Network(f64),
     /// Let the server's background threads keep up: sessions wait for them for this share.
@@ -54,13 +55,12 @@ impl Remedy {
     fn potential(&self) -> f64 {
         match self {
             Self::IdleHost(share)
-            | Self::HigherLimit(_, share)
             | Self::Background(share)
             | Self::Network(share)
             | Self::FewerStalls(share)
             | Self::FewerCommits(share) => without(*share),
             Self::FasterDrive(_, gain) | Self::MoreCores(_, gain) => gain.likely,
-            Self::FasterFlushes(_, most) => *most,
+            Self::FasterFlushes(_, most) | Self::HigherLimit(_, _, most) => *most,
             // Saves a purchase.
             Self::NoDrive(..) => 2.0,
         }
@@ -131,7 +131,10 @@ fn remedies((choice, counted): (&Choice<'_>, DecisionMetric), parts: &TimeParts)
     let limit = choice.limited;
     if let LimitedBy::VolumeOperations(_, share) | LimitedBy::VolumeBytes(_, share) = limit {
         // Background threads wait for it, too.
-        found.push(Remedy::HigherLimit(limit, own(share + background)));
+        let share = own(share + background);
+        // Locks are held while their owners wait for it.
+        let most = gain(Change::FreeDrive).map_or(0.0, |gain| gain.high).max(without(share));
+        found.push(Remedy::HigherLimit(limit, share, most));
     } else if background >= BACKGROUND_MIN {
         found.push(Remedy::Background(own(background)));
     }

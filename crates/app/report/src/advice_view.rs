@@ -54,11 +54,10 @@ fn remedy_words(remedy: &Remedy, group: &Group<'_>) -> String {
              the storage",
             percent(*share)
         ),
-        Remedy::HigherLimit(limit, share) => format!(
-            "a volume with a higher limit than {} gives up to {}: operations wait for it {} of their \
-             time",
+        Remedy::HigherLimit(limit, share, most) => format!(
+            "a volume with a higher limit than {} gives up to {most:.1}x: operations wait for it {} of \
+             their time",
             limit_words(*limit),
-            most(*share),
             percent(*share)
         ),
         Remedy::FewerStalls(share) => format!(
