@@ -350,6 +350,9 @@ pub(crate) fn gain_range(Gain { change, low, likely, high }: &Gain) -> String {
     let (low, likely, high) = (number(*low), number(*likely), number(*high));
     match change {
         _ if low == high => format!("{high} \u{d7} this rate"),
+        Change::FreeDrive if likely == high => {
+            format!("at most {high} \u{d7} this rate (at least {low} \u{d7})")
+        }
         Change::FreeDrive => format!("about {likely} \u{d7} this rate ({low} to {high} \u{d7})"),
         Change::TwiceTheCores | Change::NoLimit => format!("{low} to {high} \u{d7} this rate"),
     }

@@ -31,7 +31,7 @@ use crate::svg::cut;
 use crate::table::{interval_text, point_text};
 use crate::trust_view::{TrustLine, trust_lines};
 use crate::what_if::{WhatIfView, what_if_view, what_ifs, without_variants};
-use analysis::cliffs::{PerformanceDrop, told};
+use analysis::cliffs::{PerformanceDrop, count, told};
 use analysis::comparing::{compared_places, tally};
 use analysis::decision::{DecisionMetric, decisions};
 use analysis::doubts::Warning;
@@ -95,6 +95,8 @@ struct RunView<'a> {
     tally: String,
     /// Performance drops with their evidence, if there are SQL trials.
     cliffs: Option<Vec<PerformanceDrop>>,
+    /// No trial has enough intervals to find drops.
+    intervals_few: bool,
     host: Vec<(&'static str, &'a str)>,
     stacks: Vec<StackView<'a>>,
     trials: Vec<TrialView<'a>>,
@@ -355,6 +357,7 @@ fn view<'a>(run: &'a Run, whole: &'a Run) -> RunView<'a> {
         tally: tally(places.as_deref().unwrap_or_default()),
         places: place_tables(places.unwrap_or_default()),
         cliffs: run.trials.iter().any(is_sql).then(|| told(run)),
+        intervals_few: run.trials.iter().all(|trial| count(trial).is_none()),
         host: run.header.provenance.rows(),
         stacks: stacks.collect(),
         trials: trials.collect(),
