@@ -37,7 +37,7 @@ const SAME: f64 = 0.02;
 
 /// Indices of the groups that one more row combines, with its name and bar.
 const TOGETHER: (&str, [usize; 2], f64) =
-    ("p99 of reads and writes together (counted above)", [7, 8], 0.25);
+    ("p99 of reads and writes together (the two rows above together)", [7, 8], 0.25);
 
 /// The group of a figure, by its place among [`GROUPS`].
 fn group(one: &Check) -> usize {
@@ -182,7 +182,7 @@ fn errors(out: &mut String, profiles: &[(Profile, Vec<Check>)]) {
 /// The median, marked if it is above the bar.
 fn against(errors: &[f64], bar: Option<f64>) -> String {
     let Some(middle) = median_absolute(errors) else { return "-".to_owned() };
-    let more = if bar.is_some_and(|bar| middle > bar) { " (**more**)" } else { "" };
+    let more = if bar.is_some_and(|bar| middle > bar) { " (**above target**)" } else { "" };
     format!("{:.1} %{more}", middle * 100.0)
 }
 
