@@ -198,6 +198,33 @@ pub struct Row<'a> {
     pub pad: &'a [u8],
 }
 
+/// A connection's requests and answers as bytes.
+pub trait Exchange {
+    /// Begins a statement: its request, and memory for the first part of the answer.
+    ///
+    /// # Errors
+    /// The engine's own message.
+    fn begin(&mut self, op: &SqlOp) -> Result<(&[u8], &mut [u8]), EngineError>;
+
+    /// Memory for the next part of the answer.
+    fn space(&mut self) -> &mut [u8];
+
+    /// Takes what was received into that memory, at least one byte; returns `true` once the answer is
+    /// complete.
+    ///
+    /// # Errors
+    /// The engine's own message.
+    fn received(&mut self, count: usize) -> Result<bool, EngineError>;
+
+    /// The connection was lost.
+    ///
+    /// # Errors
+    /// The reason that the server gave before, if it did.
+    fn closed(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
+}
+
 /// The operation set of a SQL engine, for one connection.
 pub trait Statements {
     /// A descriptor that becomes readable when a result arrives; `None` if [`Statements::send`] does all the
@@ -215,6 +242,11 @@ pub trait Statements {
     /// # Errors
     /// The engine's own message.
     fn receive(&mut self, wait: bool) -> Result<bool, EngineError>;
+
+    /// Requests and answers for a caller that passes them through the socket itself; `None` if it cannot.
+    fn exchange(&mut self) -> Option<&mut dyn Exchange> {
+        None
+    }
 
     /// Rolls back the open transaction.
     ///

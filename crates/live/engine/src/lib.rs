@@ -17,7 +17,7 @@ mod spent;
 pub mod sql;
 mod trial;
 
-pub use contract::{Engine, KeyValue, KeyValueEngine, Row, SqlEngine, Statements};
+pub use contract::{Engine, Exchange, KeyValue, KeyValueEngine, Row, SqlEngine, Statements};
 pub use drive::drive;
 pub use error::{EngineError, ErrorKind};
 pub use home::{DATA, FILES, Home, TEMPORARY};

@@ -348,7 +348,7 @@ replaced! {
         forget(to);
         real()
     };
-    /* System calls by number: only futexes wait, and end waits. */
+    /* System calls by number: futexes wait, and end waits; clients wait for results by io_uring_enter(2). */
     syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long,
         |real| match (number, b as c_int & libc::FUTEX_CMD_MASK) {
             (libc::SYS_futex, libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET) => {
@@ -358,6 +358,7 @@ replaced! {
                 wakes(a as usize);
                 real()
             }
+            (libc::SYS_io_uring_enter, _) if c > 0 => timed(WaitKind::Network, real),
             _ => real(),
         };
 }

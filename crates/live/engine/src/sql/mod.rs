@@ -5,6 +5,7 @@
 
 mod connections;
 mod load;
+mod ring;
 mod text;
 
 use std::time::Duration;

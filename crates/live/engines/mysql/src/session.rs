@@ -5,7 +5,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use engine::sql::{prepared_text, texts_of, write_text};
-use engine::{EngineError, Row, Statements, Target};
+use engine::{EngineError, Exchange, Row, Statements, Target};
 use mysql::prelude::Queryable;
 use mysql::{Conn, Statement, Value};
 use mysql_common::constants::Command;
@@ -31,14 +31,20 @@ struct Prepared {
 /// Requests of a table, by class.
 type OfTable = [Option<Prepared>; OpClass::STATEMENTS.len()];
 
+/// Encoded requests.
+#[derive(Debug)]
+struct Requests {
+    /// By table, then by class; empty when statements are sent as text.
+    prepared: Vec<OfTable>,
+    text: Vec<u8>,
+}
+
 /// A connection.
 #[derive(Debug)]
 pub struct MysqlSession {
     conn: Conn,
     wire: Wire,
-    /// By table, then by class; empty when statements are sent as text.
-    prepared: Vec<OfTable>,
-    text: Vec<u8>,
+    requests: Requests,
     job: SqlJob,
 }
 
@@ -127,8 +133,8 @@ impl MysqlSession {
             }
             prepared.push(of_table);
         }
-        let (wire, text) = (Wire::new(), Vec::with_capacity(512));
-        Ok(Self { conn, wire, job: job.clone(), prepared, text })
+        let requests = Requests { prepared, text: Vec::with_capacity(512) };
+        Ok(Self { conn, wire: Wire::new(), job: job.clone(), requests })
     }
 }
 
@@ -137,6 +143,39 @@ const COM_QUERY: u8 = Command::COM_QUERY as u8;
 /// The index already exists.
 const DUPLICATE_KEY_NAME: i32 = 1061;
 
+impl Requests {
+    /// The request of an operation, with its header.
+    fn of(&mut self, op: &SqlOp, job: &SqlJob) -> &[u8] {
+        let Some(of_table) = self.prepared.get_mut(op.table as usize - 1) else {
+            write_text(op, job.dialect, &mut self.text);
+            // The command's byte and the header go before the text.
+            let length = self.text.len() + 1;
+            let head = [length as u8, (length >> 8) as u8, (length >> 16) as u8, 0, COM_QUERY];
+            self.text.splice(..0, head);
+            return &self.text;
+        };
+        let prepared = of_table[place(op.class)].as_mut();
+        let prepared = prepared.expect("invariant: the workload's classes were prepared");
+        write_over(&mut prepared.request, op);
+        &prepared.request
+    }
+}
+
+impl Exchange for MysqlSession {
+    fn begin(&mut self, op: &SqlOp) -> Result<(&[u8], &mut [u8]), EngineError> {
+        self.wire.begin();
+        Ok((self.requests.of(op, &self.job), self.wire.space()))
+    }
+
+    fn space(&mut self) -> &mut [u8] {
+        self.wire.space()
+    }
+
+    fn received(&mut self, count: usize) -> Result<bool, EngineError> {
+        self.wire.received(count)
+    }
+}
+
 impl Statements for MysqlSession {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: the descriptor belongs to the connection, which outlives the borrow.
@@ -144,18 +183,11 @@ impl Statements for MysqlSession {
     }
 
     fn send(&mut self, op: &SqlOp) -> Result<(), EngineError> {
-        let Some(of_table) = self.prepared.get_mut(op.table as usize - 1) else {
-            write_text(op, self.job.dialect, &mut self.text);
-            // The command's byte and the header go before the text.
-            let length = self.text.len() + 1;
-            let head = [length as u8, (length >> 8) as u8, (length >> 16) as u8, 0, COM_QUERY];
-            self.text.splice(..0, head);
-            return self.wire.send(&self.conn, &self.text);
-        };
-        let prepared = of_table[place(op.class)].as_mut();
-        let prepared = prepared.expect("invariant: the workload's classes were prepared");
-        write_over(&mut prepared.request, op);
-        self.wire.send(&self.conn, &prepared.request)
+        self.wire.send(&self.conn, self.requests.of(op, &self.job))
+    }
+
+    fn exchange(&mut self) -> Option<&mut dyn Exchange> {
+        Some(self)
     }
 
     fn receive(&mut self, wait: bool) -> Result<bool, EngineError> {

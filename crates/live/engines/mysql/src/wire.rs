@@ -76,8 +76,30 @@ impl Wire {
                 Err(error) => return Err(lost(&error.into())),
             }
         }
-        (self.stage, self.from, self.to, self.skip) = (Stage::Begin, 0, 0, 0);
+        self.begin();
         Ok(())
+    }
+
+    /// A request was, or will be, sent: its result is received next.
+    pub fn begin(&mut self) {
+        (self.stage, self.from, self.to, self.skip) = (Stage::Begin, 0, 0, 0);
+    }
+
+    /// Memory for what is received next: the rest of a packet moves to the front.
+    pub fn space(&mut self) -> &mut [u8] {
+        self.buffer.copy_within(self.from..self.to, 0);
+        (self.from, self.to) = (0, self.to - self.from);
+        &mut self.buffer[self.to..]
+    }
+
+    /// Takes what was received there; returns `true` when the result is complete.
+    pub fn received(&mut self, count: usize) -> Result<bool, EngineError> {
+        self.to += count;
+        self.look()?;
+        match self.stage {
+            Stage::Done => self.error.take().map_or(Ok(true), Err),
+            _ => Ok(false),
+        }
     }
 
     /// Reads what has arrived; returns `true` when the result is complete. Waits for it if `wait`.
@@ -87,11 +109,8 @@ impl Wire {
             if self.stage == Stage::Done {
                 return self.error.take().map_or(Ok(true), Err);
             }
-            // The rest of a packet moves to the front.
-            self.buffer.copy_within(self.from..self.to, 0);
-            (self.from, self.to) = (0, self.to - self.from);
             let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
-            match recv(socket(conn), &mut self.buffer[self.to..], flags) {
+            match recv(socket(conn), self.space(), flags) {
                 Ok((0, _)) => {
                     let error = io::Error::new(ErrorKind::UnexpectedEof, "the server closed it");
                     return Err(lost(&error));

@@ -167,6 +167,17 @@ impl Conn {
         self.wire.send(&self.socket, request, self.answer)
     }
 
+    /// The bytes received, for a caller that sends a request itself.
+    pub(crate) fn begin(&mut self) -> &mut Wire {
+        self.wire.begin(self.answer);
+        &mut self.wire
+    }
+
+    /// The bytes received.
+    pub(crate) fn wire(&mut self) -> &mut Wire {
+        &mut self.wire
+    }
+
     /// Reads what has arrived of a result; returns `true` once it is complete.
     pub(crate) fn receive(&mut self, wait: bool) -> Result<bool, EngineError> {
         self.wire.receive(&self.socket, wait, Rows::Skip)

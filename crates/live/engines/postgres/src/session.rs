@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use engine::sql::{prepared_text, texts_of, write_text};
-use engine::{EngineError, Row, Statements, Target};
+use engine::{EngineError, Exchange, Row, Statements, Target};
 use study::SqlJob;
 use units::Seed;
 use workload::{ACCOUNTS, OpClass, SqlOp, TELLERS};
@@ -24,15 +24,21 @@ struct Prepared {
 /// Requests of a table, by class.
 type OfTable = [Option<Prepared>; OpClass::STATEMENTS.len()];
 
+/// Encoded requests.
+#[derive(Debug)]
+struct Requests {
+    /// By table, then by class; empty when statements are sent as text.
+    prepared: Vec<OfTable>,
+    text: Vec<u8>,
+    request: Vec<u8>,
+}
+
 /// A connection.
 #[derive(Debug)]
 pub struct PostgresSession {
     conn: Conn,
     job: SqlJob,
-    /// By table, then by class; empty when statements are sent as text.
-    prepared: Vec<OfTable>,
-    text: Vec<u8>,
-    request: Vec<u8>,
+    requests: Requests,
 }
 
 /// Index of a class among the statements.
@@ -147,7 +153,8 @@ impl PostgresSession {
             prepared.push(of_table);
         }
         let (text, request) = (Vec::with_capacity(512), Vec::with_capacity(512));
-        Ok(Self { conn, job: job.clone(), prepared, text, request })
+        let requests = Requests { prepared, text, request };
+        Ok(Self { conn, job: job.clone(), requests })
     }
 }
 
@@ -184,21 +191,18 @@ impl PostgresSession {
     }
 }
 
-impl Statements for PostgresSession {
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.conn.as_fd())
-    }
-
-    fn send(&mut self, op: &SqlOp) -> Result<(), EngineError> {
+impl Requests {
+    /// The request of an operation.
+    fn of(&mut self, op: &SqlOp, job: &SqlJob) -> &[u8] {
         // pgbench's branches are rows, not tables.
-        let table = if self.job.workload.is_of_pgbench() { 0 } else { op.table as usize - 1 };
+        let table = if job.workload.is_of_pgbench() { 0 } else { op.table as usize - 1 };
         if let Some(of_table) = self.prepared.get_mut(table) {
             let prepared = of_table[place(op.class)].as_mut();
             let prepared = prepared.expect("invariant: the workload's classes were prepared");
             prepared.write_over(op);
-            return self.conn.send(&prepared.request);
+            return &prepared.request;
         }
-        write_text(op, self.job.dialect, &mut self.text);
+        write_text(op, job.dialect, &mut self.text);
         // The query message: its type, its length, the text and a zero.
         let length = (self.text.len() + 5) as u32;
         self.request.clear();
@@ -206,7 +210,39 @@ impl Statements for PostgresSession {
         self.request.extend_from_slice(&length.to_be_bytes());
         self.request.extend_from_slice(&self.text);
         self.request.push(0);
-        self.conn.send(&self.request)
+        &self.request
+    }
+}
+
+impl Exchange for PostgresSession {
+    fn begin(&mut self, op: &SqlOp) -> Result<(&[u8], &mut [u8]), EngineError> {
+        Ok((self.requests.of(op, &self.job), self.conn.begin().space()))
+    }
+
+    fn space(&mut self) -> &mut [u8] {
+        self.conn.wire().space()
+    }
+
+    fn received(&mut self, count: usize) -> Result<bool, EngineError> {
+        self.conn.wire().received(count)
+    }
+
+    fn closed(&mut self) -> Result<(), EngineError> {
+        self.conn.wire().lost()
+    }
+}
+
+impl Statements for PostgresSession {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.conn.as_fd())
+    }
+
+    fn send(&mut self, op: &SqlOp) -> Result<(), EngineError> {
+        self.conn.send(self.requests.of(op, &self.job))
+    }
+
+    fn exchange(&mut self) -> Option<&mut dyn Exchange> {
+        Some(self)
     }
 
     fn receive(&mut self, wait: bool) -> Result<bool, EngineError> {

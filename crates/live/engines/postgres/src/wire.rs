@@ -82,8 +82,6 @@ impl Wire {
         request: &[u8],
         answer: Option<Duration>,
     ) -> Result<(), EngineError> {
-        self.due = answer.map(|limit| Instant::now() + limit);
-        self.kept = 0;
         let mut rest = request;
         while !rest.is_empty() {
             match send(socket.as_fd(), rest, SendFlags::NOSIGNAL) {
@@ -92,8 +90,35 @@ impl Wire {
                 Err(error) => return Err(self.closed(&error.into())),
             }
         }
-        self.done = false;
+        self.begin(answer);
         Ok(())
+    }
+
+    /// A request was, or will be, sent: its result is received next, within `answer` if there is a limit.
+    pub fn begin(&mut self, answer: Option<Duration>) {
+        self.due = answer.map(|limit| Instant::now() + limit);
+        (self.kept, self.done) = (0, false);
+    }
+
+    /// Memory for what is received next.
+    pub fn space(&mut self) -> &mut [u8] {
+        self.make_room();
+        &mut self.buffer[self.to..]
+    }
+
+    /// Takes what was received there; returns `true` when the result is complete.
+    pub fn received(&mut self, count: usize) -> Result<bool, EngineError> {
+        self.to += count;
+        self.look(&mut Rows::Skip)?;
+        match self.done {
+            true => self.error.take().map_or(Ok(true), Err),
+            false => Ok(false),
+        }
+    }
+
+    /// The connection was lost: the reason that the server gave, if it did.
+    pub fn lost(&mut self) -> Result<(), EngineError> {
+        self.error.take().map_or(Ok(()), Err)
     }
 
     /// The reason that the server gave before it closed the connection, or else the system's.
