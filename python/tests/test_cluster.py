@@ -6,6 +6,7 @@ Needs the program in CROSSPOINT, and the package `distributed`.
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -89,6 +90,27 @@ class Cluster(unittest.TestCase):
         self.assertEqual(told[-1][0], told[-1][1])
         self.assertEqual({row["stack"] for row in run.figures("rows")}, {"optane", "flash", "here"})
         self.assertFalse(os.path.exists(out + ".parts"))
+
+    def test_the_program_runs_a_study_on_a_cluster(self):
+        one, _ = self.cluster(2)
+        out = os.path.join(self.place, "asked")
+        words = ["run", self.study, "--out", out, "--dask", one.scheduler_address]
+        environment = {**os.environ, "CROSSPOINT_PYTHON": sys.executable}
+        done = subprocess.run(
+            [os.environ["CROSSPOINT"], *words], capture_output=True, cwd=self.place, env=environment, check=False
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(b"report.html", done.stdout)
+        self.assertEqual(trials(out), trials(self.single))
+        # No cluster there, and no package.
+        words[-1] = "tcp://127.0.0.1:9"
+        words[3] = os.path.join(self.place, "nowhere")
+        done = subprocess.run([os.environ["CROSSPOINT"], *words], capture_output=True, env=environment, check=False)
+        self.assertEqual(done.returncode, 5, done.stderr)
+        environment["CROSSPOINT_PYTHON"] = "false"
+        done = subprocess.run([os.environ["CROSSPOINT"], *words], capture_output=True, env=environment, check=False)
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertIn(b"pip install", done.stderr)
 
     def test_a_killed_worker_loses_nothing_and_repeats_nothing(self):
         out = os.path.join(self.place, "killed")

@@ -6,6 +6,7 @@ Needs a run folder in CROSSPOINT_RUN and the program in CROSSPOINT; frames are t
 import importlib.util
 import math
 import os
+import tempfile
 import unittest
 
 import crosspoint
@@ -85,6 +86,50 @@ class Percentiles(unittest.TestCase):
         self.assertEqual(crosspoint.percentile(bins, 99), 99)
         self.assertEqual(crosspoint.percentile(bins, 100), 100)
         self.assertTrue(math.isnan(crosspoint.percentile([], 50)))
+
+
+class Storage(unittest.TestCase):
+    @unittest.skipUnless(has("fsspec"), "fsspec")
+    def test_a_run_on_other_storage_is_whole_or_is_none(self):
+        import fsspec
+        from crosspoint import storage
+
+        with tempfile.TemporaryDirectory() as place:
+            run = crosspoint.Run(RUN)
+            storage.save(run, "memory://bucket/run")
+            with self.assertRaises(crosspoint.CrosspointError):
+                storage.save(run, "memory://bucket/run")
+            again = storage.load("memory://bucket/run", os.path.join(place, "again"))
+            self.assertEqual(again.figures("rows")[0]["value"], run.figures("rows")[0]["value"])
+            # A damaged trial, and a copy that was cut off before its last file.
+            files = fsspec.filesystem("memory")
+            trial = next(name for name in files.find("/bucket/run") if name.endswith("latency.hlog"))
+            whole = files.cat_file(trial)
+            files.pipe_file(trial, whole[:-1])
+            with self.assertRaises(crosspoint.CrosspointError) as damaged:
+                storage.load("memory://bucket/run", os.path.join(place, "damaged"))
+            self.assertEqual(damaged.exception.code, 7)
+            files.pipe_file(trial, whole)
+            files.rm("/bucket/run/run.json")
+            with self.assertRaises(crosspoint.CrosspointError):
+                storage.load("memory://bucket/run", os.path.join(place, "cut"))
+            self.assertEqual(os.listdir(place), ["again"])
+
+
+class Charts(unittest.TestCase):
+    @unittest.skipUnless(has("altair") and has("pandas"), "altair")
+    def test_charts_show_the_values_of_the_figures(self):
+        from crosspoint import charts
+
+        run = crosspoint.Run(RUN)
+        rates = {row["value"] for row in run.figures("rows") if row["metric"] == "iops"}
+        shown = next(iter(charts.rate(run).to_dict()["datasets"].values()))
+        self.assertEqual({row["value"] for row in shown}, rates)
+        lines = next(iter(charts.percentiles(run).to_dict()["datasets"].values()))
+        p99 = {row["value"] for row in lines if row["percentile"] == "99"}
+        told = {r["value"] for r in run.figures("rows") if r["metric"] == "latency_p99" and r["point.op"] == "read"}
+        self.assertEqual(p99, told)
+        self.assertTrue(charts.series(run).to_dict()["datasets"])
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from typing import Any, Callable, Iterator, Sequence
 
 from . import CrosspointError, Run, _ask, _program
 
-__all__ = ["run"]
+__all__ = ["main", "run"]
 
 # Loaded here, because a thread that has just been forked must not wait for locks of others.
 _LIBC = ctypes.CDLL(None)
@@ -230,7 +230,9 @@ def _store(folder: str, packed: bytes) -> None:
         inside = os.path.join(place, "part")
         os.mkdir(inside)
         with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
-            archive.extractall(inside, filter="data")
+            # Known to Python's own types from 3.11.4 on.
+            extract: Any = archive.extractall
+            extract(inside, filter="data")
         os.rename(inside, folder)
 
 
@@ -240,10 +242,8 @@ def _remove(place: str, folders: Sequence[str]) -> None:
     if more:
         print(f"{', '.join(more)}: kept, with what its trials left", file=sys.stderr)
         return
-    for folder in folders:
-        shutil.rmtree(folder)
-    os.remove(os.path.join(place, "study.toml"))
-    os.rmdir(place)
+    # With what a call that was killed has left half unpacked.
+    shutil.rmtree(place)
 
 
 def _part_folder(place: str, part: tuple[int, ...]) -> str:
@@ -262,3 +262,33 @@ def _default_folder(study: str) -> str:
 
 def _progress(done: int, count: int) -> None:
     print(f"{done} of {count} parts", file=sys.stderr)
+
+
+def main() -> int:
+    """`crosspoint run STUDY --dask ADDRESS`: the study comes from standard input."""
+    import argparse
+
+    import distributed
+
+    parser = argparse.ArgumentParser(prog="python3 -m crosspoint", description=main.__doc__)
+    parser.add_argument("scheduler", help="address of the scheduler, such as tcp://host:8786")
+    parser.add_argument("--out", required=True, help="run folder to create")
+    parser.add_argument("--i-will-lose-data", action="append", default=[], metavar="SERIAL")
+    given = parser.parse_args()
+    with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as study:
+        study.write(sys.stdin.read())
+        study.flush()
+        try:
+            client = distributed.Client(given.scheduler, timeout="10s")
+        except OSError as error:
+            print(f"error: {given.scheduler}: {error}", file=sys.stderr)
+            return 5
+        try:
+            with client:
+                run(study.name, client, given.out, confirmed=given.i_will_lose_data)
+        except CrosspointError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return error.code
+        except KeyboardInterrupt:
+            return 130
+    return 0

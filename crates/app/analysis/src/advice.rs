@@ -55,12 +55,13 @@ impl Remedy {
     fn potential(&self) -> f64 {
         match self {
             Self::IdleHost(share)
+            | Self::HigherLimit(_, share, _)
             | Self::Background(share)
             | Self::Network(share)
             | Self::FewerStalls(share)
             | Self::FewerCommits(share) => without(*share),
             Self::FasterDrive(_, gain) | Self::MoreCores(_, gain) => gain.likely,
-            Self::FasterFlushes(_, most) | Self::HigherLimit(_, _, most) => *most,
+            Self::FasterFlushes(_, most) => *most,
             // Saves a purchase.
             Self::NoDrive(..) => 2.0,
         }

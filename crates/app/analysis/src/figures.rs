@@ -379,7 +379,7 @@ fn total_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     for metric in ["gets_timed", "puts_timed"] {
         add(metric, "count", &|trial| trial.result.totals.get(metric).copied());
     }
-    for metric in OP_TIMES {
+    for metric in OP_TIMES.into_iter().chain([stats::START_SKEW, stats::END_SKEW]) {
         add(metric, "us", &|trial| Some(trial.result.totals.get(metric)? * 1e6));
     }
     add("observe_overhead", "%", &|trial| {

@@ -31,6 +31,7 @@ pub(crate) fn run_of(study: &str, time: Nanos) -> Run {
         left_out: Vec::new(),
         noise: Default::default(),
         own_disk: Default::default(),
+        load_generators: 0,
         sums: false,
     };
     let trials = plan.trials.iter().map(|trial| TrialRecord {

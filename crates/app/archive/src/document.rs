@@ -62,9 +62,17 @@ pub struct RunHeader {
     /// How far off simulations were on a disk of this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_disk: Option<OwnDisk>,
+    /// Processes that ran clients of SQL jobs besides the program's own.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub load_generators: u32,
     /// Whether the folder has a list of checksums; the first versions wrote none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sums: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// How far off simulations were on a disk of the host of a run, before that run.

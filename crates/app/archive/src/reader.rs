@@ -316,6 +316,7 @@ mod tests {
             left_out: Vec::new(),
             noise: Default::default(),
             own_disk: Default::default(),
+            load_generators: 0,
             sums: false,
         };
         let study = study::parse(STUDY, study::Engines::ANY).unwrap();

@@ -12,6 +12,7 @@ pub use crate::cli_drives::{
     AUTO, AttachArguments, CutFileSystem, ExecArguments, PowerCutsArguments,
 };
 pub use crate::cli_job::JobArguments;
+pub use crate::cli_run::RunArguments;
 use crate::exit;
 pub use crate::progress::ProgressKind;
 
@@ -333,57 +334,6 @@ pub enum Verb {
         #[arg(long)]
         force: bool,
     },
-}
-
-#[derive(Debug, clap::Args)]
-pub struct RunArguments {
-    /// Study file, built-in study, or engine name (for an ad-hoc job)
-    #[arg(required_unless_present = "resume", conflicts_with = "resume")]
-    pub study: Option<String>,
-    /// Target of an ad-hoc job: directory, block device or model:NAME [default: .]
-    #[arg(conflicts_with = "resume")]
-    pub target: Option<String>,
-    /// Change a value of the study: key=value, e.g. stack.this-disk.size=2GiB
-    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume")]
-    pub set: Vec<String>,
-    /// Run folder to create [default: runs/STUDY-TIME]
-    #[arg(long, conflicts_with = "resume")]
-    pub out: Option<PathBuf>,
-    /// Number of times to run each test; overrides the study's `repeat`
-    #[arg(long, value_name = "N", conflicts_with = "resume")]
-    pub repeat: Option<u32>,
-    /// Run only these trials, by their numbers in `crosspoint plan`: 3,5; `crosspoint merge` joins such runs
-    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', conflicts_with = "resume")]
-    pub only: Option<Vec<u32>>,
-    /// Run simulations and predictions by this many processes at once; measured trials run alone, first
-    #[arg(long, value_name = "N", conflicts_with_all = ["resume", "only", "detach"])]
-    pub workers: Option<std::num::NonZeroU8>,
-    /// Resume an interrupted or killed run: only unfinished trials run
-    #[arg(long, value_name = "RUN", conflicts_with = "JobArguments")]
-    pub resume: Option<PathBuf>,
-    /// With --resume: also rerun these trials
-    #[arg(long, value_enum, requires = "resume")]
-    pub again: Option<Again>,
-    /// Serial number of a block device that may be overwritten (all its data is lost); repeat for each
-    #[arg(long, value_name = "SERIAL")]
-    pub i_will_lose_data: Vec<String>,
-    /// Start the run in the background and show its live view; q closes the view, `crosspoint watch` reopens
-    /// it
-    #[arg(long)]
-    pub detach: bool,
-    /// How to show progress
-    #[arg(long, value_enum, default_value_t = ProgressKind::Auto)]
-    pub progress: ProgressKind,
-    /// Options of an ad-hoc job
-    #[command(flatten)]
-    pub job: JobArguments,
-}
-
-/// Trials that a resumed run repeats.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Again {
-    /// Failed trials
-    Failed,
 }
 
 #[derive(Debug, clap::Args)]

@@ -20,8 +20,8 @@ use crate::running::Running;
 use crate::show::Failure;
 use crate::words::plain;
 use crate::{
-    act_test, attach, bundle, calibrate, device, import, planning, power_cuts, progress, quick,
-    result_file, workers,
+    act_test, attach, bundle, calibrate, dask, device, import, planning, power_cuts, progress,
+    quick, result_file, workers,
 };
 
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -192,10 +192,17 @@ fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
             Err(code) => Ok(code),
         };
     }
+    if let (Some(scheduler), Some(text)) = (&arguments.dask, &text) {
+        return match dask::run(arguments, text, scheduler)? {
+            Ok(end) => finish_run(&end),
+            Err(code) => Ok(code),
+        };
+    }
     let running = Running::start()?;
     let confirmed = &arguments.i_will_lose_data;
     let options = Options {
         only: arguments.only.clone(),
+        load_generators: arguments.load_generator.clone(),
         ..running.options(arguments.out.clone(), confirmed)
     };
     let mut watcher = Telling::new(progress::watcher(arguments.progress));

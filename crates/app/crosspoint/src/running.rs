@@ -62,6 +62,7 @@ impl Running {
         Options {
             out,
             only: None,
+            load_generators: Vec::new(),
             confirmed: confirmed.to_vec(),
             here: self.here.clone(),
             noise: crate::noise_file::single_runs(),

@@ -52,6 +52,21 @@ fn ask_to_stop(child: &Child) {
     let _ = number.map(|number| rustix::process::kill_process(number, Signal::TERM));
 }
 
+/// The folder of a run of `study` that is to be created.
+pub fn free_folder(arguments: &RunArguments, study: &str) -> Result<PathBuf, Failure> {
+    let out = arguments.out.clone().unwrap_or_else(|| runner::default_folder(study));
+    // Without a slash at its end, which would put the parts inside.
+    let out: PathBuf = out.components().collect();
+    if out.join("run.json").exists() {
+        return Err(runner::RunnerError::OutputExists(out).into());
+    }
+    check_new_directory(&out).map_err(runner::RunnerError::from)?;
+    if std::fs::read_dir(&out).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(archive::ArchiveError::Foreign(out).into());
+    }
+    Ok(out)
+}
+
 /// Runs a study by up to `workers` processes at once; returns the merged run, or the exit code if it is not
 /// complete.
 pub fn run(
@@ -63,16 +78,7 @@ pub fn run(
         |error: study::StudyError| Failure::Runner(Box::new(error.into()), Some(text.clone()));
     let study = study::parse(&text.text, engines::list()).map_err(wrong)?;
     let (plan, _) = runner::possible(&study, study::plan(&study));
-    let out = arguments.out.clone().unwrap_or_else(|| runner::default_folder(&study.name));
-    // Without a slash at its end, which would put the parts inside.
-    let out: PathBuf = out.components().collect();
-    if out.join("run.json").exists() {
-        return Err(runner::RunnerError::OutputExists(out).into());
-    }
-    check_new_directory(&out).map_err(runner::RunnerError::from)?;
-    if std::fs::read_dir(&out).is_ok_and(|mut entries| entries.next().is_some()) {
-        return Err(archive::ArchiveError::Foreign(out).into());
-    }
+    let out = free_folder(arguments, &study.name)?;
     let mut place = out.clone().into_os_string();
     place.push(".parts");
     let place = PathBuf::from(place);

@@ -55,8 +55,8 @@ fn remedy_words(remedy: &Remedy, group: &Group<'_>) -> String {
             percent(*share)
         ),
         Remedy::HigherLimit(limit, share, most) => format!(
-            "a volume with a higher limit than {} gives up to {most:.1}x: operations wait for it {} of \
-             their time",
+            "a volume with a higher limit than {} helps: operations wait for it {} of their time (a drive \
+             without latency and limit gives at most {most:.1}x)",
             limit_words(*limit),
             percent(*share)
         ),

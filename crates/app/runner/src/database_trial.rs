@@ -53,7 +53,7 @@ pub(crate) fn run(
         worker::Event::Interval(progress) => {
             watcher.event(&Event::Interval { trial, progress: &progress });
         }
-        worker::Event::Ready => {}
+        worker::Event::Ready(_) | worker::Event::Started(_) => {}
     };
     let noted = job.verify.then_some(ledger.as_path());
     let (places, own) = ((place.as_path(), noted), (trial, &**job));

@@ -109,6 +109,9 @@ pub enum RunnerError {
         /// The number of planned trials.
         planned: usize,
     },
+    /// Load generators have nothing to do.
+    #[error("load generators: {0}")]
+    NoShare(String),
     /// A part of a run belongs to another study.
     #[error("{path} is of another study, of other values, or by another version of this program")]
     OtherStudy {
@@ -194,6 +197,7 @@ impl RunnerError {
             | Self::NoStudy { .. }
             | Self::OutputExists(_)
             | Self::NoTrial { .. }
+            | Self::NoShare(_)
             | Self::OtherStudy { .. } => ExitClass::Usage,
             Self::Study(_)
             | Self::Profile { .. }
@@ -251,6 +255,7 @@ impl RunnerError {
                 format!("a run of {wanted}: crosspoint run {wanted} makes one")
             }
             Self::NoTrial { .. } => "list them: crosspoint plan STUDY".into(),
+            Self::NoShare(_) => "change --load-generator: crosspoint run --help".into(),
             Self::OtherStudy { .. } => {
                 "merge runs of one study with the same values, or choose another --out".into()
             }Self::NothingToRun(_) => "check the study: crosspoint plan STUDY".into(),

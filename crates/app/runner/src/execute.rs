@@ -81,6 +81,12 @@ impl Resumed {
         watcher: &mut dyn Watcher,
     ) -> Result<RunEnd, RunnerError> {
         let folder = parent_of(self.folder.path());
+        let (begun, now) = (self.folder.header.load_generators, options.load_generators.len());
+        if begun as usize != now {
+            return Err(RunnerError::NoShare(format!(
+                "this run was begun with {begun}, and would continue with {now}"
+            )));
+        }
         let mut executor = HostExecutor::check(&self.folder.study, &self.plan, options, &folder)?;
         self.on(&mut executor, options, watcher)
     }
@@ -159,6 +165,7 @@ pub(crate) fn execute_on<'e>(
         noise: options.noise.clone(),
         own_disk: options.own_disk.clone(),
         trials_planned: u32::try_from(plan.trials.len()).unwrap_or(u32::MAX),
+        load_generators: options.load_generators.len() as u32,
         skipped,
         left_out,
         sums: true,

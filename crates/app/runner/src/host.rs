@@ -19,7 +19,7 @@ use crate::options::Options;
 use crate::predicted::Modelled;
 use crate::sql_trial::SqlExecutor;
 use crate::watch::Watcher;
-use crate::{RunnerError, ahead, block_trial, database_trial, race};
+use crate::{RunnerError, ahead, block_trial, database_trial, load_generators, race};
 
 /// Runs every kind of trial on this host.
 pub(crate) struct HostExecutor<'a> {
@@ -35,6 +35,7 @@ impl<'a> HostExecutor<'a> {
         options: &'a Options<'_>,
         folder: &Path,
     ) -> Result<Self, RunnerError> {
+        load_generators::check(study, plan, &options.load_generators)?;
         let asked = (options.confirmed.as_slice(), options.here.as_ref());
         let targets = Targets::check(study, plan, options.journal, folder, asked)?;
         let bench = Bench { targets, own_cost: None, loaded: BTreeMap::new() };
@@ -97,6 +98,9 @@ impl Executor for HostExecutor<'_> {
             Kind::Virtual => ahead::run((&bench.targets, &mut self.ahead), run, trial),
             Kind::Direct => block_trial::run(bench, run, trial, watcher),
             Kind::Child => database_trial::run(bench, run, trial, watcher),
+            Kind::Server if load_generators::applies(run, trial) => {
+                load_generators::run(&mut SqlExecutor { bench }, run, trial, watcher)
+            }
             Kind::Server => SqlExecutor { bench }.run(run, trial, watcher),
             Kind::Race => race::run(&mut SqlExecutor { bench }, run, trial, watcher),
         }?;

@@ -8,6 +8,27 @@ use std::sync::atomic::AtomicBool;
 
 use stack::Journal;
 
+/// Where a further process of clients runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LoadGenerator {
+    /// On this machine.
+    Local,
+    /// Where this program with its arguments, followed by the verb of engines, starts Crosspoint.
+    Command(String),
+}
+
+impl std::str::FromStr for LoadGenerator {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "" => Err("name a command, such as 'ssh client2 crosspoint', or local".to_owned()),
+            "local" => Ok(Self::Local),
+            command => Ok(Self::Command(command.to_owned())),
+        }
+    }
+}
+
 /// Options of a run set by its caller.
 #[derive(Debug)]
 pub struct Options<'a> {
@@ -17,6 +38,8 @@ pub struct Options<'a> {
     pub only: Option<Vec<u32>>,
     /// Identities of the devices whose data may be overwritten.
     pub confirmed: Vec<String>,
+    /// Further processes that run clients of SQL jobs.
+    pub load_generators: Vec<LoadGenerator>,
     /// Calibration of this host, used by predictions unless a stack names a host path.
     pub here: Option<sim::Calibration>,
     /// Run-to-run variation of this host, for the run's record.

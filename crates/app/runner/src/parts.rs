@@ -110,8 +110,10 @@ pub fn merge(out: &Path, folders: &[PathBuf]) -> Result<Merged, RunnerError> {
     let runs = folders.iter().map(read).collect::<Result<Vec<Run>, _>>()?;
     let Some(first) = runs.first() else { return Err(RunnerError::NothingToRun(Vec::new())) };
     let text = |run: &Run| study::resolved_text(&run.study);
-    let build =
-        |run: &Run| (run.header.provenance.tool.clone(), run.header.provenance.build.clone());
+    let build = |run: &Run| {
+        let made = &run.header.provenance;
+        (made.tool.clone(), made.build.clone(), run.header.load_generators)
+    };
     let whole = plan(&first.study);
     let slugs: BTreeMap<u32, String> =
         whole.trials.iter().map(|trial| (trial.number, trial.slug())).collect();

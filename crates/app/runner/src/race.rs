@@ -3,19 +3,15 @@
 //! Invariants: all are loaded and connected before any starts; they start together; each runs until its
 //! transactions are done.
 
-use std::sync::Barrier;
-use std::sync::mpsc::sync_channel;
-use std::time::Instant;
-
 use archive::RACERS;
 use engine::Preload;
 use study::Trial;
-use worker::Ended;
 
 use crate::RunnerError;
 use crate::context::{Execution, RunContext};
 use crate::databases::start_host;
-use crate::sql_trial::{Prepared, Readiness, SqlExecutor, SqlTrial, ask, request_of};
+use crate::sql_trial::{Prepared, Readiness, SqlExecutor, SqlTrial, request_of};
+use crate::together::{Start, Together, run_together};
 use crate::watch::{Event, Watcher};
 
 /// Runs the race of `trial`; a racer whose drive cannot be attached fails alone.
@@ -41,8 +37,9 @@ pub(crate) fn run(
             Err(error) => return Err(error),
         }
     }
-    let ended = run_together(run, &ready, watcher)?;
-    let raced = ready.iter().zip(&ended).filter(|(_, (_, began))| *began);
+    let starts = starts(run, &ready)?;
+    let ended = run_together(run, starts, watcher)?;
+    let raced = ready.iter().zip(&ended).filter(|(_, ended)| ended.started.is_some());
     let names: Vec<String> = raced.map(|((one, _), _)| one.stack.name.clone()).collect();
     let others = |own: &str| {
         let others: Vec<&str> =
@@ -53,9 +50,9 @@ pub(crate) fn run(
         }
     };
     let together = names.len();
-    for ((one, prepared), (ended, began)) in ready.into_iter().zip(ended) {
+    for ((one, prepared), Together { ended, started, .. }) in ready.into_iter().zip(ended) {
         if let Some(mut outcome) = sql.conclude(one, prepared, ended) {
-            if began {
+            if started.is_some() {
                 outcome.notes.push(others(&one.stack.name));
                 outcome.totals.insert(RACERS.to_owned(), together as f64);
             }
@@ -68,64 +65,17 @@ pub(crate) fn run(
     }
 }
 
-/// Starts the prepared racers together, and waits for the last; returns how each ended and whether it
-/// started.
-fn run_together(
-    run: RunContext<'_>,
-    ready: &[(SqlTrial<'_>, Prepared)],
-    watcher: &mut dyn Watcher,
-) -> Result<Vec<(Ended, bool)>, RunnerError> {
-    let mark = run.options.journal.mark();
-    // Started by this thread, because the processes end with it.
-    let lines = ready.iter().map(|(one, _)| start_host(mark, &one.stack.name, Preload::None));
-    let lines = lines.collect::<Result<Vec<_>, _>>()?;
-    for ((one, prepared), line) in ready.iter().zip(&lines) {
-        prepared.hold_clients(one.job, line)?;
-    }
-    let journals = ready.iter().map(|(one, _)| run.begin_journal(one.trial));
-    let journals = journals.collect::<Result<Vec<_>, _>>()?;
-    // Each waits once: when ready, or when it ended before that.
-    let gate = Barrier::new(ready.len());
-    let (send, receive) = sync_channel(1024);
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = ready
-            .iter()
-            .zip(lines.into_iter().zip(journals))
-            .map(|((one, prepared), (line, journal))| {
-                let (send, gate) = (send.clone(), &gate);
-                let mut request = request_of(*one, prepared, true);
-                request.parameters.journal = journal;
-                let waiting =
-                    RunContext { began: Instant::now(), ..run }.waiting(one.trial, one.experiment);
-                scope.spawn(move || {
-                    let mut there = false;
-                    let mut heard = |event| match event {
-                        worker::Event::Ready => {
-                            if !std::mem::replace(&mut there, true) {
-                                gate.wait();
-                            }
-                        }
-                        worker::Event::Interval(progress) => {
-                            // Only progress may be dropped if it is not read in time.
-                            let _ = send.try_send((one.trial, progress));
-                        }
-                        worker::Event::Loading(_) => {}
-                    };
-                    let ended = ask(line, *one, &request, waiting, &mut heard);
-                    if !there {
-                        gate.wait();
-                    }
-                    (ended, there)
-                })
-            })
-            .collect();
-        drop(send);
-        for (trial, progress) in receive {
-            watcher.event(&Event::Interval { trial, progress: &progress });
-        }
-        let joined = threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        joined.map(|(ended, began)| Ok((ended?, began))).collect()
-    })
+/// The clients' process of each racer.
+fn starts<'a>(
+    run: RunContext<'a>,
+    ready: &[(SqlTrial<'a>, Prepared)],
+) -> Result<Vec<Start<'a>>, RunnerError> {
+    let start = |(one, prepared): &(SqlTrial<'a>, Prepared)| {
+        let line = start_host(run.options.journal.mark(), &one.stack.name, Preload::None)?;
+        prepared.hold_clients(one.job, &line)?;
+        let mut request = request_of(*one, prepared, true);
+        request.parameters.journal = run.begin_journal(one.trial)?;
+        Ok(Start { one: *one, line, request, first_client: 0, alone: true, limit: None })
+    };
+    ready.iter().map(start).collect()
 }

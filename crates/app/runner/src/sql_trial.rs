@@ -111,11 +111,10 @@ impl SqlExecutor<'_, '_> {
         let journal = one.run.begin_journal(one.trial)?;
         let mut request = request_of(one, &prepared, false);
         request.parameters.journal = journal;
-        let mut heard = |event| match event {
-            worker::Event::Interval(progress) => {
+        let mut heard = |event| {
+            if let worker::Event::Interval(progress) = event {
                 watcher.event(&Event::Interval { trial, progress: &progress });
             }
-            worker::Event::Loading(_) | worker::Event::Ready => {}
         };
         let waiting = one.run.waiting(one.trial, one.experiment);
         let waiting = match prepared.preloaded {
@@ -493,5 +492,6 @@ fn request_for(one: SqlTrial<'_>, data: PathBuf, process: Option<u32>) -> SqlReq
         process,
         parameters: databases::parameters(one.experiment, one.trial, one.seed),
         wait: false,
+        helper: false,
     }
 }

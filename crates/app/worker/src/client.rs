@@ -16,7 +16,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use stack::Mark;
 use thiserror::Error;
 
-use crate::protocol::{Ended, Event, GO, Reply, Request};
+use crate::protocol::{self, ClockOffset, Ended, Event, GO, Reply, Request, TIME, UnixNanos};
 
 /// Why a child could not be used at all.
 #[derive(Debug, Error)]
@@ -61,6 +61,8 @@ const WORDS: usize = 2000;
 const LINE_MAX: u64 = 96 << 20;
 /// Polling interval for stop and deadline.
 const LOOK: Duration = Duration::from_millis(50);
+/// Questions for the time before a common start; the fastest answer counts.
+const TIME_QUESTIONS: u32 = 8;
 /// Time limit for a killed process to exit; one that waits for a device may take longer, and is abandoned.
 const GONE_MAX: Duration = Duration::from_secs(10);
 
@@ -164,6 +166,11 @@ impl Channel {
         }
     }
 
+    fn ask_the_time(&self, (count, at): &mut (u32, UnixNanos)) {
+        (*count, *at) = (*count + 1, UnixNanos::now());
+        self.send(TIME);
+    }
+
     /// Reads the process's output until its last line or its end; kills it at the deadline.
     fn hear(
         &mut self,
@@ -176,6 +183,8 @@ impl Channel {
         let mut held = Duration::ZERO;
         let (mut asked, mut killed): (Option<Instant>, Option<Killed>) = (None, None);
         let mut killed_at = None;
+        // Number and time of the last question for the time, and the best answer.
+        let (mut asked_at, mut clock) = ((0, UnixNanos(0)), ClockOffset::default());
         loop {
             if waiting.stop.load(Ordering::Relaxed) && asked.is_none() {
                 asked = Some(Instant::now());
@@ -211,15 +220,32 @@ impl Channel {
             match understood(&line) {
                 Err(error) => return (Err(error), killed),
                 Ok(Understood::End(ended)) => return (Ok(Some(ended)), killed),
-                Ok(Understood::Event(event)) => {
-                    let ready = matches!(event, Event::Ready);
-                    let before = Instant::now();
-                    heard(event);
-                    if ready {
-                        held += before.elapsed();
-                        self.send(GO);
-                    }
+                Ok(Understood::Connected(build)) if build != protocol::build() => {
+                    let _ = self.child.kill();
+                    let reason = format!("it is Crosspoint {build}, this is {}", protocol::build());
+                    return (Ok(Some(Ended::Died(reason))), killed);
                 }
+                Ok(Understood::Connected(_)) => {
+                    clock = ClockOffset { ns: 0, error_ns: u64::MAX };
+                    self.ask_the_time(&mut asked_at);
+                }
+                Ok(Understood::Time(_)) if asked_at.0 == 0 => {}
+                Ok(Understood::Time(said)) => {
+                    let found = ClockOffset::of(asked_at.1, said, UnixNanos::now());
+                    if found.error_ns < clock.error_ns {
+                        clock = found;
+                    }
+                    if asked_at.0 < TIME_QUESTIONS {
+                        self.ask_the_time(&mut asked_at);
+                        continue;
+                    }
+                    asked_at.0 = 0;
+                    let before = Instant::now();
+                    heard(Event::Ready(clock));
+                    held += before.elapsed();
+                    self.send(GO);
+                }
+                Ok(Understood::Event(event)) => heard(event),
             }
         }
     }
@@ -271,6 +297,10 @@ fn read_lines(output: ChildStdout, send: &SyncSender<Said>) {
 pub enum Understood {
     /// A progress event.
     Event(Event),
+    /// The clients of this build are connected, and wait.
+    Connected(String),
+    /// The child's clock.
+    Time(UnixNanos),
     /// The final message.
     End(Ended),
 }
@@ -288,6 +318,8 @@ pub fn understood(line: &[u8]) -> Result<Understood, WorkerError> {
     let reply = serde_json::from_slice(line).map_err(|error| unreadable(error.to_string()))?;
     Ok(match reply {
         Reply::Event(event) => Understood::Event(event),
+        Reply::Connected(build) => Understood::Connected(build),
+        Reply::Time(time) => Understood::Time(time),
         Reply::End(ended) => Understood::End(ended),
         Reply::Done(record) => {
             let record = record.into_record().map_err(|error| unreadable(error.to_string()))?;

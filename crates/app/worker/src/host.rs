@@ -13,7 +13,10 @@ use engine::{EngineError, ErrorKind, KeyValueEngine, Place, ServerVerbs, SqlEngi
 use observe::{Control, Progress};
 use study::{Descriptor, KvJob, Operations, SqlJob};
 
-use crate::protocol::{CheckRequest, Ended, Event, GO, Reply, Request, SqlRequest, TrialRequest};
+use crate::protocol::{
+    CheckRequest, Ended, Event, GO, Reply, Request, SqlRequest, TIME, TrialRequest, UnixNanos,
+    build,
+};
 use crate::{sql_trial, trial};
 
 type Recorded = Result<Option<Box<TrialMessage>>, EngineError>;
@@ -146,8 +149,9 @@ fn answer(request: &Request, verbs: Verbs, words: &Words) -> Result<Reply, Engin
                 }
                 let ready = || {
                     if request.wait {
-                        tell(Event::Ready);
+                        tell(Reply::Connected(build()));
                         words.wait();
+                        tell(Reply::Event(Event::Started(UnixNanos::now())));
                     }
                 };
                 run(request, control, &ready)
@@ -167,11 +171,19 @@ struct Words {
 }
 
 impl Words {
-    /// Reads until a stop is requested: by any line but [`GO`], or the end of input.
+    /// Reads until a stop is requested: by any line but [`GO`] and [`TIME`], or the end of input.
     fn hear(&self) {
         let mut word = String::new();
-        while std::io::stdin().lock().read_line(&mut word).is_ok_and(|_| word.trim() == GO) {
-            self.begin();
+        while std::io::stdin().lock().read_line(&mut word).is_ok() {
+            match word.trim() {
+                GO => self.begin(),
+                TIME => {
+                    if say(&Reply::Time(UnixNanos::now())).is_err() {
+                        break;
+                    }
+                }
+                _ => break,
+            }
             word.clear();
         }
         self.stop.store(true, Ordering::Relaxed);
@@ -205,7 +217,7 @@ fn say(reply: &Reply) -> std::io::Result<()> {
 fn told<T>(
     stop: &AtomicBool,
     journal: Option<&Path>,
-    work: impl FnOnce(&Control<'_>, &mut dyn FnMut(u64), &(dyn Fn(Event) + Sync)) -> T,
+    work: impl FnOnce(&Control<'_>, &mut dyn FnMut(u64), &(dyn Fn(Reply) + Sync)) -> T,
 ) -> T {
     let (send, receive) = sync_channel::<Progress>(1024);
     // Without its journal a trial is valid, but lost in a kill.
@@ -214,9 +226,9 @@ fn told<T>(
     let control = Control { stop, progress: Some(send), keep };
     // Two threads report progress; a line must not be cut by another.
     let told = Mutex::new(());
-    let tell = |event| {
+    let tell = |reply| {
         let _whole = told.lock();
-        if say(&Reply::Event(event)).is_err() {
+        if say(&reply).is_err() {
             stop.store(true, Ordering::Relaxed);
         }
     };
@@ -224,14 +236,14 @@ fn told<T>(
     std::thread::scope(|scope| {
         scope.spawn(move || {
             for progress in receive {
-                tell(Event::Interval(Box::new(progress)));
+                tell(Reply::Event(Event::Interval(Box::new(progress))));
             }
         });
         let mut last = std::time::Instant::now();
         let mut loading = |count: u64| {
             if last.elapsed().as_millis() >= 100 {
                 last = std::time::Instant::now();
-                tell(Event::Loading(count));
+                tell(Reply::Event(Event::Loading(count)));
             }
         };
         let done = work(&control, &mut loading, tell);

@@ -14,6 +14,7 @@ pub use client::{Channel, WorkerError};
 pub use client::{Understood, Waiting, understood};
 pub use host::{Connect, Handler, serve};
 pub use protocol::{
-    CheckRequest, Ended, Event, Request, SqlRequest, TrialParameters, TrialRequest,
+    CheckRequest, ClockOffset, Ended, Event, Request, SqlRequest, TrialParameters, TrialRequest,
+    UnixNanos,
 };
 pub use sql_trial::PAGE_BYTES;

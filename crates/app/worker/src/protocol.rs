@@ -1,7 +1,8 @@
-//! Messages between the program and an engine's process: JSON, one per line. Both ends are of one build, so
-//! there is no version.
+//! Messages between the program and an engine's process: JSON, one per line. Both ends are of one build,
+//! which a process on another machine tells before its clients start.
 
 use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use archive::TrialMessage;
 use engine::{Place, TrialSpec};
@@ -61,10 +62,20 @@ pub struct SqlRequest {
     pub parameters: TrialParameters,
     /// Connected clients wait for `GO`.
     pub wait: bool,
+    /// Other clients of the trial run in another process, which prepares the database and reads its counters.
+    pub helper: bool,
 }
 
 /// The line that starts waiting clients.
 pub(crate) const GO: &str = "go";
+/// The line that asks for the time while they wait.
+pub(crate) const TIME: &str = "time";
+
+/// This build.
+pub(crate) fn build() -> String {
+    let commit = option_env!("CROSSPOINT_COMMIT").unwrap_or("unknown");
+    format!("{} {commit}", env!("CARGO_PKG_VERSION"))
+}
 
 /// A trial in a fresh directory or on a device.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -125,13 +136,49 @@ pub enum Event {
     /// A client ended an interval.
     Interval(Box<Progress>),
     /// The clients are connected; they start when the receiver's handler returns.
-    Ready,
+    Ready(ClockOffset),
+    /// They started, by the child's clock.
+    Started(UnixNanos),
+}
+
+/// Nanoseconds since 1970 on the clock of one machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct UnixNanos(pub u64);
+
+impl UnixNanos {
+    pub(crate) fn now() -> Self {
+        let passed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+/// How far the child's clock is ahead of this process's, from the fastest of several questions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockOffset {
+    /// Nanoseconds; 0 if the clocks differ by less than can be measured, as on one machine.
+    pub ns: i64,
+    /// Half of the round trip: the offset is known to this.
+    pub error_ns: u64,
+}
+
+impl ClockOffset {
+    /// Of an answer to a question that was asked and answered at these times.
+    pub(crate) fn of(asked: UnixNanos, said: UnixNanos, heard: UnixNanos) -> Self {
+        let error_ns = heard.0.saturating_sub(asked.0).div_ceil(2);
+        let middle = asked.0.saturating_add(error_ns);
+        let ns = i64::try_from(i128::from(said.0) - i128::from(middle)).unwrap_or(i64::MAX);
+        Self { ns: if ns.unsigned_abs() <= error_ns { 0 } else { ns }, error_ns }
+    }
 }
 
 /// A line from the child.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
     Event(Event),
+    /// The clients of this build are connected.
+    Connected(String),
+    /// The answer to [`TIME`].
+    Time(UnixNanos),
     /// The trial has ended; last message.
     Done(Box<TrialMessage>),
     /// The final message.

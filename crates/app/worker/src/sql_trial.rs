@@ -3,6 +3,7 @@
 //! Invariant: resources used by the server and by the clients are separate.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use archive::TrialMessage;
@@ -63,7 +64,9 @@ pub(crate) fn run<E: SqlEngine>(
 ) -> Result<Option<Box<TrialMessage>>, EngineError> {
     let job = &request.job;
     let engine = E::open(&request.place, job)?;
-    engine.begin()?;
+    if !request.helper {
+        engine.begin()?;
+    }
     let trial = request.parameters.spec(Some(SqlSpec::FAILURES_MAX));
     let plan = sql_plan(job, trial.timeline.until());
     let spec = SqlSpec { trial, changes: job.change.clone() };
@@ -73,11 +76,17 @@ pub(crate) fn run<E: SqlEngine>(
     let device = BlockDevice::under(&request.data).filter(|_| simulated.is_none());
     let server = request.process.filter(|_| simulated.is_none());
     let mut watch = || watched(server, device.as_ref());
-    let codecs = codec_totals(request);
+    let codecs = if request.helper { BTreeMap::new() } else { codec_totals(request) };
     let sums = engine.sums();
     let of_server = process_sums(server);
-    let meter = Meter::start(device.as_ref());
-    let mut measured = measure(&engine, &spec, clients, control, ready, &mut watch)?;
+    // Without the time in which others connected.
+    let meter = OnceLock::new();
+    let begin = || {
+        ready();
+        let _ = meter.set(Meter::start(device.as_ref()));
+    };
+    let mut measured = measure(&engine, &spec, clients, control, &begin, &mut watch)?;
+    let meter = meter.into_inner().unwrap_or_else(|| Meter::start(device.as_ref()));
     add_served(&mut measured, simulated);
     let (wall_ns, usage, disk) = meter.read();
     let mut totals = measured.totals;

@@ -275,6 +275,10 @@ where
         if !trial.is_over() {
             ready();
         }
+        // Asked while it waited for others.
+        if trial.control.stopping() {
+            trial.end();
+        }
         let _ = trial.clock.set(Clock::start());
         let panicked = |_| {
             EngineError::failed("client", "run a client thread", "it panicked; please report this")

@@ -32,8 +32,8 @@ pub use recorded::{LaneParts, Recorded, SqlParts};
 pub use recorder::{Recorder, Sample, Summary};
 pub use recording::{Counts, DueShares, ErrorSample, Interval, Recording, Tallies, Tally, Total};
 pub use result::{
-    CounterSample, DiskCounters, Limit, LoadRecord, OBSERVING_COST, ROUND_TRIP, TIME_KINDS,
-    TimedBy, TrialResult, Usage, path_total,
+    CounterSample, DiskCounters, END_SKEW, Limit, LoadRecord, OBSERVING_COST, ROUND_TRIP,
+    START_SKEW, TIME_KINDS, TimedBy, TrialResult, Usage, path_total,
 };
 pub use served::{Served, ServedKind, longer_words};
 pub use spread::Spread;

@@ -95,6 +95,12 @@ pub const TIME_KINDS: [&str; 10] = [
 /// Total of a trial: seconds that timing the waits took.
 pub const OBSERVING_COST: &str = "observed_cost";
 
+/// Totals of a trial whose clients ran in several processes: seconds between the first start and the last,
+/// and between the first end and the last.
+pub const START_SKEW: &str = "start_skew";
+/// See [`START_SKEW`].
+pub const END_SKEW: &str = "end_skew";
+
 /// Total of a trial: seconds from a request that costs the server nothing to its answer.
 pub const ROUND_TRIP: &str = "round_trip";
 

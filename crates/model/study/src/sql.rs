@@ -130,6 +130,27 @@ impl SqlJob {
         }
     }
 
+    /// What process `index` of `of` runs of this job: its share of the clients, and their part of the rate.
+    /// The first one sets the variables.
+    #[must_use]
+    pub fn part(&self, index: u32, of: u32) -> Self {
+        // The clients of the processes before `index`.
+        let before = |index: u32| {
+            let (index, of) = (u64::from(index), u64::from(of.max(1)));
+            let all = u64::from(self.clients);
+            index * (all / of) + index.min(all % of)
+        };
+        let (first, next) = (before(index), before(index + 1));
+        let rate_before = |clients: u64, rate: u64| rate * clients / u64::from(self.clients.max(1));
+        let of_rate = |rate: Rate| Rate(rate_before(next, rate.0) - rate_before(first, rate.0));
+        Self {
+            clients: (next - first) as u32,
+            rate: self.rate.map(of_rate),
+            change: if index == 0 { self.change.clone() } else { Vec::new() },
+            ..self.clone()
+        }
+    }
+
     /// Names of the workload's tables in a database.
     #[must_use]
     pub fn table_names(&self) -> Vec<String> {
@@ -278,4 +299,34 @@ impl SqlWorkload {
 
 fn default_durability() -> Durability {
     Durability::Device
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A lost client or arrival would be another load than the study's.
+    #[test]
+    fn parts_of_a_job_are_the_whole_job() {
+        let text = "schema = 2\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
+                    [[experiment]]\nname = \"e\"\n[experiment.job]\nengine = \"mariadb\"\n\
+                    workload = \"point_select\"\nrecords = 100\nclients = 5\nrate = \"301/s\"\n";
+        let study = crate::parse(text, crate::Engines::ANY).expect("a study");
+        let crate::Job::Sql(job) = crate::plan(&study).trials[0].job.clone() else {
+            panic!("a SQL job")
+        };
+        for of in 1..=5 {
+            let parts: Vec<SqlJob> = (0..of).map(|index| job.part(index, of)).collect();
+            assert_eq!(parts.iter().map(|part| part.clients).sum::<u32>(), 5);
+            let rate = |part: &SqlJob| part.rate.expect("a rate").0;
+            assert_eq!(parts.iter().map(rate).sum::<u64>(), 301);
+            // Each client has as much to do, up to rounding.
+            assert!(
+                parts
+                    .iter()
+                    .all(|part| rate(part).abs_diff(301 * u64::from(part.clients) / 5) <= 1)
+            );
+            assert!(parts.iter().all(|part| part.clients > 0));
+        }
+    }
 }

@@ -23,7 +23,23 @@ fn the_package_reads_figures_series_and_histograms_as_they_are() {
         .output()
         .expect("it starts");
     expect(&tests, 0);
-    assert!(stderr(&tests).contains("Ran 7 tests"), "{}", stderr(&tests));
+    assert!(stderr(&tests).contains("Ran 9 tests"), "{}", stderr(&tests));
+}
+
+/// A notebook's type checker must know what the package gives.
+#[test]
+fn the_package_has_correct_types() {
+    let Some(()) = needs("the_package_has_correct_types", &["mypy"]) else { return };
+    let scratch = Scratch::new();
+    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../python/src");
+    let checked = Command::new("mypy")
+        .args(["--strict", "--allow-untyped-calls", "--ignore-missing-imports"])
+        .arg("--cache-dir")
+        .arg(scratch.path().join("cache"))
+        .arg(source)
+        .output()
+        .expect("it starts");
+    expect(&checked, 0);
 }
 
 /// An export for other programs must be complete, and binary formats must not go to a terminal.

@@ -80,8 +80,12 @@ fn run_commands_of(name: &str) -> u32 {
         }
         let words = words_of(&command, &place.display().to_string(), &tiny);
         // For these commands only `--help` is run: they run until stopped (tested in `watching`) or take long
-        // (`models` fits a profile, `compare` measures noise), or need a running database (`capturing`).
-        let endless = ["--detach", "watch", "serve", "fit", "--noise", "capture", "validate"];
+        // (`models` fits a profile, `compare` measures noise), or need a running database (`capturing`,
+        // `servers`).
+        let endless = [
+            "--detach", "watch", "serve", "fit", "--noise", "capture", "validate",
+            "--load-generator",
+        ];
         if words.split(' ').any(|word| endless.contains(&word)) {
             let verb = words.split(' ').next().unwrap_or_default();
             expect(&scratch.run(&format!("{verb} --help")), 0);

@@ -253,6 +253,41 @@ fn transactions_that_are_due_by_a_rate_come_at_that_rate() {
     nothing_left(&scratch);
 }
 
+/// Clients in four processes must be one load, with all their transactions, that starts at once.
+#[test]
+fn clients_in_several_processes_are_one_load() {
+    let Some(()) = has_server("load generators") else { return };
+    let scratch = Scratch::new();
+    let keys =
+        "rows = 2000\ntables = 2\nthreads = 6\nworkload = \"point_select\"\nrate = \"400/s\"\n";
+    let times = "warm_up = \"500ms\"\nmeasure = \"3s\"\ninterval = \"250ms\"\n";
+    write_study(&scratch, "", &[("e", times, keys)]);
+    let own = env!("CARGO_BIN_EXE_crosspoint");
+    let words = ["local", "local", own].map(|one| format!("--load-generator {one}")).join(" ");
+    let output = scratch.run(&format!("run sql.toml --out run {words}"));
+    expect(&output, 0);
+    assert!(stderr(&output).contains("clients in 4 processes"), "{}", stderr(&output));
+    let figures = figures(&scratch);
+    // 1200 arrivals on average: three standard deviations are 9 %. A quarter would be those of one process.
+    let rate = value(&figures, "tx_rate", "transaction");
+    assert!((rate / 400.0 - 1.0).abs() < 0.12, "{rate}");
+    assert!(value(&figures, "start_skew", "all") < 1e6, "microseconds");
+    nothing_left(&scratch);
+
+    // One that cannot be reached fails the trial before anything is measured.
+    write_study(&scratch, "", &[("e", LONG, "rows = 2000\ntables = 2\nthreads = 6\n")]);
+    let began = std::time::Instant::now();
+    let output = scratch.run("run sql.toml --out lost --load-generator false");
+    expect(&output, 6);
+    assert!(stderr(&output).contains("clients of false: "), "{}", stderr(&output));
+    assert!(began.elapsed() < std::time::Duration::from_secs(19), "less than its trial");
+    // Another load than before must not be mixed in.
+    let output = scratch.run("run --resume lost --again failed");
+    expect(&output, 2);
+    assert!(stderr(&output).contains("begun with 1"), "{}", stderr(&output));
+    nothing_left(&scratch);
+}
+
 /// The same transactions without a server: SQLite, in the process of its clients.
 #[test]
 fn sqlite_does_the_same_transactions() {

@@ -134,6 +134,7 @@ impl Scenario {
         let folder = Mutex::new(None);
         let options = Options {
             only: None,
+            load_generators: Vec::new(),
             out: Some(self.out.clone()),
             confirmed: Vec::new(),
             here: None,
