@@ -33,7 +33,7 @@ device = "file"
 name = "predicted"
 stacks = ["optane", "flash"]
 warm_up = "50ms"
-duration = "4s"
+duration = "12s"
 [experiment.job]
 engine = "block"
 queue_depth = [1, 2, 4, 8, 16, 32]

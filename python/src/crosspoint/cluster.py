@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from typing import Any, Callable, Iterator, Sequence
 
 from . import CrosspointError, Run, _ask, _program
@@ -142,7 +143,8 @@ def _run_part(task: Task) -> bytes:
     """On a worker: runs a part, and gives its run folder as an archive."""
     text, part, exclusive, confirmed, directory = task
     base = directory or os.getcwd()
-    with _host_lock(exclusive) as lock, tempfile.TemporaryDirectory(prefix=".crosspoint-part-", dir=base) as place:
+    here = tempfile.TemporaryDirectory(prefix=".crosspoint-part-", dir=base)
+    with _host_lock(exclusive) as lock, _cpu(exclusive) as cpu, here as place:
         study = os.path.join(place, "study.toml")
         with open(study, "w", encoding="utf-8") as file:
             file.write(text)
@@ -150,7 +152,7 @@ def _run_part(task: Task) -> bytes:
         folder = os.path.join(place, "part")
         words = ["run", study, "--out", folder, "--only", _numbers(part), "--progress", "none"]
         words += [word for one in confirmed for word in ("--i-will-lose-data", one)]
-        _complete(words, (0, 6, 8), base, lock)
+        _complete(words, (0, 6, 8), base, lock, cpu)
         with open(os.path.join(folder, "run.json"), encoding="utf-8") as file:
             planned = json.load(file)["trials_planned"]
         ended = [name for name in os.listdir(os.path.join(folder, "trials")) if not name.startswith(".")]
@@ -165,35 +167,75 @@ def _run_part(task: Task) -> bytes:
 @contextlib.contextmanager
 def _host_lock(exclusive: bool) -> Iterator[int]:
     """Held alone by a part that measures this machine, and shared by all others; its program inherits it."""
-    path = os.path.join(tempfile.gettempdir(), f"crosspoint-{os.getuid()}-host.lock")
+    with _locked("host", fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) as held:
+        assert held is not None
+        yield held
+
+
+@contextlib.contextmanager
+def _locked(name: str, kind: int) -> Iterator[int | None]:
+    """A lock of this host and user; None if another has it, and the kind does not wait."""
+    path = os.path.join(tempfile.gettempdir(), f"crosspoint-{os.getuid()}-{name}.lock")
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     file = os.open(path, flags, 0o600)
     try:
         # Another user could have made it first, and hold it for ever.
         if os.fstat(file).st_uid != os.getuid():
             raise CrosspointError(4, f"{path} belongs to another user: set TMPDIR")
-        fcntl.flock(file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        try:
+            fcntl.flock(file, kind)
+        except BlockingIOError:
+            yield None
+            return
         yield file
     finally:
         os.close(file)
 
 
-def _end_with_parent() -> None:
+@contextlib.contextmanager
+def _cpu(exclusive: bool) -> Iterator[int | None]:
+    """A CPU that no other part of this host and user has; None for a part that measures, which has all.
+
+    Threads of a simulation take turns, so that a second CPU is of little use to it, and two simulations on the
+    same CPUs delay each other.
+    """
+    if exclusive:
+        yield None
+        return
+    while True:
+        for cpu in sorted(os.sched_getaffinity(0)):
+            with _locked(f"cpu-{cpu}", fcntl.LOCK_EX | fcntl.LOCK_NB) as held:
+                if held is not None:
+                    yield cpu
+                    return
+        time.sleep(0.05)
+
+
+def _end_with_parent(cpu: int | None) -> None:
     """The program stops, and leaves nothing, if its worker is killed: PR_SET_PDEATHSIG of prctl(2)."""
     _LIBC.prctl(1, signal.SIGTERM)
+    if cpu is not None:
+        os.sched_setaffinity(0, {cpu})
 
 
 def _complete(
-    words: Sequence[str], codes: Sequence[int], place: str | None = None, lock: int | None = None
+    words: Sequence[str],
+    codes: Sequence[int],
+    place: str | None = None,
+    lock: int | None = None,
+    cpu: int | None = None,
 ) -> None:
     kept = () if lock is None else (lock,)
+    # What the run records of its host, although it has one CPU.
+    count = os.environ.get("CROSSPOINT_CPUS", str(len(os.sched_getaffinity(0))))
     done = subprocess.run(
         [_program(), *words],
         capture_output=True,
         check=False,
         cwd=place,
         pass_fds=kept,
-        preexec_fn=_end_with_parent,
+        env={**os.environ, "CROSSPOINT_CPUS": count},
+        preexec_fn=lambda: _end_with_parent(cpu),
     )
     if done.returncode not in codes:
         said = done.stderr.decode(errors="replace").strip()
@@ -255,8 +297,6 @@ def _numbers(part: tuple[int, ...]) -> str:
 
 
 def _default_folder(study: str) -> str:
-    import time
-
     return os.path.join("runs", f"{study}-{time.strftime('%Y%m%d-%H%M%S')}")
 
 

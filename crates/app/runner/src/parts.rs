@@ -15,8 +15,10 @@ use crate::RunnerError;
 use crate::estimate::trial_seconds;
 use crate::lacks::possible;
 
-/// Estimated seconds up to which trials share a part: starting a process takes a fraction of one.
-const PART_SECONDS: f64 = 0.5;
+/// Estimated seconds up to which trials share a part: sending it and starting its processes takes 0.3 s.
+const PART_SECONDS: f64 = 2.0;
+/// Estimated seconds of a simulated trial of a key-value engine beyond its virtual time.
+const SIMULATED_OVERHEAD: f64 = 0.15;
 
 /// Trials that run one after another in one process.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,7 +57,12 @@ pub fn parts(study: &Study, plan: &Plan) -> Vec<Part> {
     let mut all: BTreeMap<Common, Part> = BTreeMap::new();
     let (mut chunk, mut filled) = (0, 0.0);
     for trial in &plan.trials {
-        let seconds = trial_seconds(trial);
+        let seconds = match &trial.job {
+            Job::Kv(_) if simulated(trial) => {
+                trial.timeline.end().as_secs_f64() + SIMULATED_OVERHEAD
+            }
+            _ => trial_seconds(trial),
+        };
         let common = match &trial.job {
             _ if !simulated(trial) => Common::Machine,
             Job::Block(_) if dependent.contains(trial.stack.as_str()) => {
