@@ -163,7 +163,7 @@ fn name(generator: &LoadGenerator) -> &str {
 }
 
 /// Settings that differ from one server to another.
-const IDENTITY: [&str; 5] = ["server_uuid", "hostname", "datadir", "data_directory", "port"];
+const IDENTITY: [&str; 5] = ["server_uuid", "hostname", "datadir", "server_started", "port"];
 
 /// A process whose server is not that of the first.
 fn other_server(all: &[Together]) -> Option<usize> {
@@ -172,7 +172,11 @@ fn other_server(all: &[Together]) -> Option<usize> {
         _ => Default::default(),
     };
     let first = all.first().map(identity)?;
-    all.iter().position(|one| identity(one) != first)
+    // A process that could not ask again says nothing.
+    let differs = |one: &Together| {
+        first.iter().zip(identity(one)).any(|(a, b)| a.is_some() && b.is_some() && *a != b)
+    };
+    all.iter().position(differs)
 }
 
 /// Adds what another process recorded; the server's counters are those that the first one read.

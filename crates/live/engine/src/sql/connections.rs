@@ -80,6 +80,8 @@ impl<C: Statements> Connections<C> {
         let result = match count {
             Ok(0) => exchange.closed().and(Err(closed("the server closed it".to_owned()))),
             Ok(count) => exchange.received(count),
+            // Asked again, as after a wait that was interrupted.
+            Err(Errno::INTR | Errno::AGAIN) => Ok(false),
             Err(error) => exchange.closed().and(Err(closed(error.to_string()))),
         };
         if let (Ok(false), Awaited::Ring(ring)) = (&result, &mut self.awaited) {
@@ -95,10 +97,15 @@ impl<C: Statements> Connections<C> {
     fn ended(&mut self, lane: usize, result: Result<(), EngineError>) -> Ended {
         self.sent[lane] = false;
         let Err(error) = result else { return Ok(0) };
-        if error.kind() != ErrorKind::Disconnected
-            && let Err(again) = self.all[lane].roll_back()
-        {
-            return Err(EngineError::disconnected(again.reason()));
+        if error.kind() != ErrorKind::Disconnected {
+            // The others' requests do not wait for it.
+            let sent = match &mut self.awaited {
+                Awaited::Ring(ring) => ring.submit(),
+                _ => Ok(()),
+            };
+            if let Err(again) = sent.and_then(|()| self.all[lane].roll_back()) {
+                return Err(EngineError::disconnected(again.reason()));
+            }
         }
         Err(error)
     }
@@ -131,7 +138,9 @@ impl<C: Statements> Drop for Connections<C> {
         for socket in abandoned.filter_map(|(connection, _)| connection.descriptor()) {
             let _ = shutdown(socket, Shutdown::Read);
         }
-        ring.drain();
+        if !ring.drain() {
+            std::mem::forget(std::mem::take(&mut self.all));
+        }
     }
 }
 

@@ -102,7 +102,9 @@ impl Engine for Postgres {
     }
 
     fn settings(&self) -> Vec<(String, String)> {
-        let all = "SELECT name, current_setting(name, true) FROM pg_settings ORDER BY name";
+        // When it started tells one server from another.
+        let all = "SELECT name, current_setting(name, true) FROM pg_settings UNION ALL \
+                   SELECT 'server_started', pg_postmaster_start_time()::text ORDER BY 1";
         let rows = self.ask(|conn| conn.rows(all)).unwrap_or_default();
         let secret = |name: &str| name.contains("password") || name.contains("secret");
         let pair = |row: Vec<Option<String>>| {
