@@ -95,7 +95,10 @@ impl Ring {
             let count = count.map_err(|_| Errno::from_raw_os_error(-end.result()));
             // A request that failed ends its statement: the kernel completes nothing that is linked to it.
             let count = match end.user_data() & IS_SEND != 0 {
-                true => Err(count.err().unwrap_or(Errno::PIPE)),
+                true => match count {
+                    Err(error) if ![Errno::INTR, Errno::AGAIN].contains(&error) => Err(error),
+                    _ => Err(Errno::PIPE),
+                },
                 false => count,
             };
             return Some(Arrival { lane, count });
