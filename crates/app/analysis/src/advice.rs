@@ -28,18 +28,28 @@ const OTHERS_MIN: f64 = 0.25;
 pub enum Remedy {
     /// Stop the other programs, which use this share of the CPUs.
     IdleHost(f64),
-    /// Raise the rate limit of the volume that operations wait for this share, and the most that it may
-    /// multiply the rate by.
-    HigherLimit(LimitedBy, f64, f64),
+    /// Raise the rate limit of the volume.
+    HigherLimit {
+        /// The limit.
+        limit: LimitedBy,
+        /// Share of the time that operations wait for it.
+        share: f64,
+        /// The most that it may multiply the rate by.
+        most: f64,
+    },
     /// Move the clients closer to the server: messages take this share.
     Network(f64),
     /// Let the server's background threads keep up: sessions wait for them for this share.
     Background(f64),
     /// Let memtable flushes and compactions keep up: writes are held up for this share of the time.
     FewerStalls(f64),
-    /// A drive that acknowledges flushes at once: flushes take this share, and the most that it may multiply
-    /// the rate by.
-    FasterFlushes(f64, f64),
+    /// A drive that acknowledges flushes at once.
+    FasterFlushes {
+        /// Share of flushes.
+        share: f64,
+        /// The most that it may multiply the rate by.
+        most: f64,
+    },
     /// A faster drive, and the gain from one without latency.
     FasterDrive(f64, Gain),
     /// No drive: with one without latency the rate would rise by at most this gain.
@@ -55,13 +65,13 @@ impl Remedy {
     fn potential(&self) -> f64 {
         match self {
             Self::IdleHost(share)
-            | Self::HigherLimit(_, share, _)
+            | Self::HigherLimit { share, .. }
             | Self::Background(share)
             | Self::Network(share)
             | Self::FewerStalls(share)
             | Self::FewerCommits(share) => without(*share),
             Self::FasterDrive(_, gain) | Self::MoreCores(_, gain) => gain.likely,
-            Self::FasterFlushes(_, most) => *most,
+            Self::FasterFlushes { most, .. } => *most,
             // Saves a purchase.
             Self::NoDrive(..) => 2.0,
         }
@@ -135,7 +145,7 @@ fn remedies((choice, counted): (&Choice<'_>, DecisionMetric), parts: &TimeParts)
         let share = own(share + background);
         // Locks are held while their owners wait for it.
         let most = gain(Change::FreeDrive).map_or(0.0, |gain| gain.high).max(without(share));
-        found.push(Remedy::HigherLimit(limit, share, most));
+        found.push(Remedy::HigherLimit { limit, share, most });
     } else if background >= BACKGROUND_MIN {
         found.push(Remedy::Background(own(background)));
     }
@@ -152,7 +162,8 @@ fn remedies((choice, counted): (&Choice<'_>, DecisionMetric), parts: &TimeParts)
         Some(gain) if gain.high <= GAIN_MIN => found.push(Remedy::NoDrive(drive, gain)),
         Some(gain) if gain.low >= GAIN_MIN && flushes >= drive / 2.0 => {
             // Never more than a drive that also reads and writes at once.
-            found.push(Remedy::FasterFlushes(flushes, without(own(flushes)).min(gain.high)));
+            let most = without(own(flushes)).min(gain.high);
+            found.push(Remedy::FasterFlushes { share: flushes, most });
             found.push(Remedy::FasterDrive(drive, gain));
         }
         Some(gain) if gain.low >= GAIN_MIN => found.push(Remedy::FasterDrive(drive, gain)),
@@ -203,10 +214,10 @@ mod tests {
         };
         let flushes = [(Part::Cpu, 40), (Part::DriveWrites, 20), (Part::DriveFlushes, 40)];
         let found = of(&flushes, &[free(2.0, 2.5)], &[]);
-        let Remedy::FasterFlushes(share, most) = found[0] else { panic!("{found:?}") };
+        let Remedy::FasterFlushes { share, most } = found[0] else { panic!("{found:?}") };
         assert!(share == 0.4 && (most - 1.0 / 0.6).abs() < 1e-9, "flushes alone are less");
         assert_eq!(found[1..], [Remedy::FasterDrive(0.6, free(2.0, 2.5))]);
-        let Remedy::FasterFlushes(_, most) = of(&flushes, &[free(1.2, 1.3)], &[])[0] else {
+        let Remedy::FasterFlushes { most, .. } = of(&flushes, &[free(1.2, 1.3)], &[])[0] else {
             panic!()
         };
         assert!((most - 1.3).abs() < 1e-9, "no more than an infinitely fast drive");
@@ -231,7 +242,7 @@ mod tests {
         let found = of(&lock, &[free(1.5, 2.0)], &[]);
         assert_eq!(found[0], Remedy::FewerCommits(0.6));
         // Half of what remains without the waits for others.
-        assert_eq!(found[1], Remedy::FasterFlushes(0.2, 2.0));
+        assert_eq!(found[1], Remedy::FasterFlushes { share: 0.2, most: 2.0 });
         // On a busy host nothing else is known.
         let busy = [Limit::Others { others: 0.5 }];
         assert_eq!(of(&reads, &[free(4.0, 5.0)], &busy), [Remedy::IdleHost(0.5)]);

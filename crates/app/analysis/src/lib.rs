@@ -18,6 +18,7 @@ pub mod decision;
 pub mod doubts;
 mod figure;
 mod figures;
+pub mod fitness;
 pub mod gain;
 mod groups;
 pub mod knee;
@@ -36,6 +37,7 @@ pub mod scaling;
 mod shape;
 mod simulated_class;
 pub mod sql;
+pub mod suitability;
 pub mod table;
 #[cfg(test)]
 mod test_run;

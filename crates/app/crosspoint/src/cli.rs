@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+pub use crate::cli_advise::{AdviseArguments, CheckArguments};
 pub use crate::cli_capture::{CaptureAction, CaptureArguments};
 pub use crate::cli_device::{DeviceAction, FitArguments};
 pub use crate::cli_drives::{
@@ -51,6 +52,19 @@ pub enum Verb {
     /// report
     #[command(after_help = run_help())]
     Run(Box<RunArguments>),
+    /// Find out which drives and cloud volumes are enough for a database, by simulating it on each
+    #[command(
+        after_help = "Examples: crosspoint advise postgres --data 500GB --rate 200/s --p99 5ms\n          \
+            crosspoint advise mariadb --reads 80% --on gp3,gp3+iops=6000+throughput=250MiB\n          \
+            crosspoint advise rocksdb --ingest 50MB\n\n\
+            Nothing is written to a drive: databases run in virtual time. Exit code 8: no storage is enough."
+    )]
+    Advise(Box<AdviseArguments>),
+    /// Check whether the storage of a directory is fit for a database (2 min): flushes, write cache,
+    /// throttling, latency under load
+    #[command(after_help = "Example: crosspoint check /mnt/nvme\n\n\
+            Writes a temporary file, no existing data. Exit code 8: a check failed.")]
+    Check(CheckArguments),
     /// Watch a run in progress: rate, latencies, disks, time left; quitting does not stop the run
     #[command(
         after_help = "Examples: crosspoint watch runs/quickstart-20260101-120000\n          \
@@ -100,17 +114,21 @@ pub enum Verb {
         #[arg(required = true)]
         parts: Vec<PathBuf>,
     },
-    /// Write a self-contained HTML report of one or more runs
+    /// Write a self-contained HTML report of one or more runs, or the tables or objectives of one for CI
     #[command(
-        after_help = "Example: crosspoint report runs/quickstart-20260101-120000 -o report.html"
+        after_help = "Examples: crosspoint report runs/quickstart-20260101-120000 -o report.html\n          \
+            crosspoint report runs/quickstart-20260101-120000 --format junit -o objectives.xml"
     )]
     Report {
         /// Run folders; the first one supplies the headline
         #[arg(required = true)]
         runs: Vec<PathBuf>,
-        /// File to write; - for stdout
-        #[arg(short, long, default_value = "report.html")]
-        output: PathBuf,
+        /// Output format; markdown and junit take one run
+        #[arg(long, value_enum, default_value = "html")]
+        format: ReportFormat,
+        /// File to write; - for stdout [default: report.html; markdown, junit: stdout]
+        #[arg(short, long)]
+        output: Option<PathBuf>,
         /// Overwrite an existing output file even if it was edited, or was not written by Crosspoint
         #[arg(long)]
         force: bool,
@@ -423,6 +441,17 @@ pub enum PhaseKind {
     Act,
     /// One test of each
     Both,
+}
+
+/// Form of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ReportFormat {
+    /// A self-contained page
+    Html,
+    /// The answer and its tables, for a pull request
+    Markdown,
+    /// Objectives as test cases (JUnit XML)
+    Junit,
 }
 
 /// Data to export.

@@ -12,9 +12,10 @@ pub struct JobArguments {
     /// Block: block size, e.g. 16k or 16KiB [default: 4k]
     #[arg(long, value_name = "SIZE")]
     pub bs: Option<String>,
-    /// Block: queue depth per thread [default: 1]
-    #[arg(long, value_name = "N")]
-    pub iodepth: Option<u32>,
+    /// Block: queue depth per thread, or a list: 1,4,16 [default: 1]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub iodepth: Vec<u32>,
     /// Block: percentage of reads in rw and randrw [default: 50]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
     pub rwmixread: Option<u32>,
@@ -24,9 +25,11 @@ pub struct JobArguments {
     /// Block: size of the test file or of the modelled drive [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
-    /// All engines: number of client threads; MariaDB, PostgreSQL: of connections [default: 1; these: 8]
-    #[arg(long, visible_aliases = ["threads", "numjobs"], value_name = "N")]
-    pub clients: Option<u32>,
+    /// All engines: number of client threads, or a list: 1,2,4; MariaDB, PostgreSQL: of connections
+    /// [default: 1; these: 8]
+    #[arg(long, visible_aliases = ["threads", "numjobs"], value_name = "N", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<u32>,
     /// Databases: workload, named as in db_bench, YCSB, sysbench or pgbench [default: overwrite; MariaDB,
     /// PostgreSQL: read_write]
     #[arg(long, value_name = "WORD")]

@@ -17,6 +17,10 @@ pub struct RunArguments {
     /// Target of an ad-hoc job: directory, block device or model:NAME [default: .]
     #[arg(conflicts_with = "resume")]
     pub target: Option<String>,
+    /// Several targets of an ad-hoc job: drives of `device list`, directories, or this-disk, e.g.
+    /// gp3,990-pro,this-disk
+    #[arg(long, value_name = "TARGETS", value_delimiter = ',', conflicts_with_all = ["resume", "target"])]
+    pub on: Vec<String>,
     /// Change a value of the study: key=value, e.g. stack.this-disk.size=2GiB
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume")]
     pub set: Vec<String>,

@@ -4,17 +4,17 @@
 
 use std::path::{Path, PathBuf};
 
-use analysis::objective::Outcome;
 use archive::Run;
 use archive::output::{SealStyle, make_directory, seal};
 use clap::CommandFactory;
 use follow::Telling;
-use runner::{Ending, Options, RunEnd, Status, StudyText};
+use runner::{Options, Status, StudyText};
 use serde_json::json;
 use stack::state_directory;
 
-use crate::cli::{Arguments, Format, RunArguments, Verb};
+use crate::cli::{Arguments, Format, ReportFormat, RunArguments, Verb};
 use crate::exit::{self, ExitCode};
+use crate::finish::finish_run;
 use crate::result_file::Output;
 use crate::running::Running;
 use crate::show::Failure;
@@ -27,17 +27,17 @@ use crate::{
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.verb {
         Verb::Run(arguments) => run_study(&arguments),
+        Verb::Advise(arguments) => crate::advise::run(&arguments),
+        Verb::Check(arguments) => crate::check::run(&arguments),
         Verb::Serve { folder, port } => crate::library::run(&folder, port),
         Verb::Watch { run } => crate::watch::run(run.as_deref()),
         Verb::Studies { json } => crate::studies::list(json),
         Verb::Plan { study, set, json } => planning::plan(&study_text(&study, &set, None)?, json),
         Verb::Merge { out, parts } => merge(&out, &parts),
-        Verb::Report { runs, output, force, skip_damaged } => {
-            let output = Output::named(&output, force);
-            output.check()?;
-            result_file::write_page(&read_runs(&runs, skip_damaged)?, &output)?;
-            output.print_path();
-            Ok(exit::OK)
+        Verb::Report { runs, format, output, force, skip_damaged } => {
+            let usual = if format == ReportFormat::Html { "report.html" } else { "-" };
+            let output = output.unwrap_or_else(|| usual.into());
+            write_report((&runs, skip_damaged), format, &Output::named(&output, force))
         }
         Verb::Compare(arguments) => crate::compare::run(&arguments),
         Verb::Bundle { run, check: true, .. } => bundle::check(&run),
@@ -96,6 +96,31 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     }
 }
 
+fn write_report(
+    (runs, skip_damaged): (&[PathBuf], bool),
+    format: ReportFormat,
+    output: &Output<'_>,
+) -> Result<ExitCode, Failure> {
+    output.check()?;
+    let runs = read_runs(runs, skip_damaged)?;
+    let text = match (format, runs.as_slice()) {
+        (ReportFormat::Html, runs) => {
+            result_file::write_page(runs, output)?;
+            output.print_path();
+            return Ok(exit::OK);
+        }
+        (ReportFormat::Markdown, [run]) => report::markdown(run),
+        (ReportFormat::Junit, [run]) => report::junit(run),
+        _ => {
+            say!("error: this format takes one run\n  help: crosspoint report RUN --format junit");
+            return Ok(exit::USAGE);
+        }
+    };
+    output.write(text.as_bytes())?;
+    output.print_path();
+    Ok(exit::OK)
+}
+
 /// The study's text with its overrides applied.
 fn study_text(name: &str, set: &[String], repeat: Option<u32>) -> Result<StudyText, Failure> {
     changed(&runner::load_study(name)?, set, repeat)
@@ -137,7 +162,7 @@ fn changed(found: &StudyText, set: &[String], repeat: Option<u32>) -> Result<Stu
 fn text_of(name: &str, arguments: &RunArguments) -> Result<Result<StudyText, String>, Failure> {
     let job = &arguments.job;
     let Some(engine) = quick::job_engine(name) else {
-        if job.any() || arguments.target.is_some() {
+        if job.any() || arguments.target.is_some() || !arguments.on.is_empty() {
             // An unknown name gets an error with suggestions.
             runner::load_study(name)?;
             let engines: Vec<&str> = engines::commands().map(|one| one.command).collect();
@@ -148,9 +173,18 @@ fn text_of(name: &str, arguments: &RunArguments) -> Result<Result<StudyText, Str
         }
         return study_text(name, &arguments.set, arguments.repeat).map(Ok);
     };
-    match quick::study_of(engine, arguments.target.as_deref(), job) {
+    let on = quick::targets_of(&arguments.on);
+    let targets = arguments.target.iter().cloned().chain(on).collect::<Vec<_>>();
+    // A missing model is reported before anything else.
+    for model in targets.iter().filter_map(|target| target.strip_prefix("model:")) {
+        runner::profile(model)?;
+    }
+    match quick::study_of(engine, &targets, job) {
         Err(wrong) => Ok(Err(wrong)),
         Ok(text) => {
+            if let Some(note) = quick::memory_note(&text).filter(|_| !job.print) {
+                say!("note: {note}");
+            }
             let found = StudyText { name: format!("{name} (from the command line)"), text };
             changed(&found, &arguments.set, arguments.repeat).map(Ok)
         }
@@ -234,115 +268,6 @@ fn merge(out: &Path, parts: &[PathBuf]) -> Result<ExitCode, Failure> {
         say!("note: no part has the trials {}", missing.join(", "));
     }
     finish_run(&workers::end_of(out)?)
-}
-
-/// Writes the report of a finished run and prints where everything is.
-fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
-    let page = end.path.join("report.html");
-    // A page made before the last trial is outdated.
-    let changed = |path: &Path| std::fs::metadata(path).and_then(|facts| facts.modified()).ok();
-    let known =
-        changed(&page) >= changed(&end.path.join("trials")) && archive::output::is_unedited(&page);
-    let mut missed = false;
-    if end.ran == 0 && known && end.ending != Ending::Interrupted {
-        // Rendering the report again takes longer than checking for missing trials.
-        out!("nothing was left to run");
-        missed = end.asks && say_objectives(&Run::read(&end.path, engines::list())?);
-    } else {
-        let run = Run::read(&end.path, engines::list())?;
-        let (headline, doubts) = report::headline(&run);
-        out!("{}", plain(&headline));
-        report::bottlenecks(&run).iter().for_each(|line| out!("bottleneck of {}", plain(line)));
-        report::advice_lines(&run).iter().for_each(|line| out!("advice: {}", plain(line)));
-        doubts.iter().for_each(|doubt| out!("warning: {}", plain(doubt)));
-        let undelivered = |doubt: &analysis::doubts::Warning| {
-            doubt.kind == analysis::doubts::WarningKind::NotDelivered
-        };
-        if analysis::doubts::doubts(&run).iter().any(undelivered) {
-            out!("help: rerun on an idle host, or with time-scaled drives: {}", stretched(&run));
-        }
-        report::summary(&run).iter().for_each(|line| out!("{}", plain(line)));
-        missed |= say_objectives(&run);
-        result_file::write_own_page(&[run], &page)?;
-    }
-    out!("run:    {}", end.path.display());
-    out!("report: {}", page.display());
-    let resume = format!("crosspoint run --resume {}", end.path.display());
-    Ok(match end.ending {
-        Ending::Complete if missed => exit::OBJECTIVE_MISSED,
-        Ending::Complete => exit::OK,
-        Ending::Interrupted => {
-            say!("partial: results so far are kept; resume with: {resume}");
-            exit::INTERRUPTED
-        }
-        Ending::Failed => {
-            say!(
-                "some trials failed; the report marks them and says why; repeat those with: {resume} \
-                 --again failed"
-            );
-            exit::TARGET_FAILED
-        }
-    })
-}
-
-/// The command that repeats a run with its emulated drives ten times slower; experiments leave out real
-/// drives, which cannot be scaled.
-fn stretched(run: &Run) -> String {
-    let study = &run.study;
-    let live: Vec<&study::Stack> = study.stack.iter().filter(|stack| stack.attach).collect();
-    let mut words = format!("crosspoint run {}/study.toml", run.path.display());
-    for stack in &live {
-        words.push_str(&format!(
-            " --set stack.{}.scale={}",
-            stack.name,
-            stack.scale.saturating_mul(10).min(1000)
-        ));
-    }
-    for experiment in &study.experiment {
-        let on = |stack: &&study::Stack| {
-            experiment.stacks.is_empty() || experiment.stacks.contains(&stack.name)
-        };
-        let all = study.stack.iter().filter(on).count();
-        let own: Vec<String> = live
-            .iter()
-            .copied()
-            .filter(|one| on(one))
-            .map(|one| format!("{:?}", one.name))
-            .collect();
-        if !own.is_empty() && own.len() < all {
-            words.push_str(&format!(
-                " --set 'experiment.{}.stacks=[{}]'",
-                experiment.name,
-                own.join(",")
-            ));
-        }
-    }
-    words
-}
-
-/// Prints the results of the objectives, missed ones in detail; returns whether one was missed.
-fn say_objectives(run: &Run) -> bool {
-    let all = analysis::objective::objectives(run);
-    let count = |wanted: Outcome| all.iter().filter(|one| one.outcome == wanted).count();
-    let (missed, open) = (count(Outcome::Missed), count(Outcome::Open));
-    if all.is_empty() {
-        return false;
-    }
-    for one in all.iter().filter(|one| one.outcome == Outcome::Missed) {
-        let (stack, experiment) = (plain(&one.stack), plain(&one.experiment));
-        let point = plain(&one.point);
-        out!(
-            "objective missed: {} by {stack} in {experiment} at {point}: {}",
-            one.objective,
-            one.text
-        );
-    }
-    out!(
-        "objectives: {} of {} met, {missed} missed, {open} inconclusive",
-        count(Outcome::Met),
-        all.len()
-    );
-    missed > 0
 }
 
 fn read_runs(paths: &[PathBuf], skip_damaged: bool) -> Result<Vec<Run>, Failure> {

@@ -6,13 +6,16 @@
 #[macro_use]
 mod output;
 mod act_test;
+mod advise;
 mod attach;
 mod bundle;
 mod calibrate;
 mod capture_study;
 mod capture_view;
 mod capturing;
+mod check;
 mod cli;
+mod cli_advise;
 mod cli_capture;
 mod cli_device;
 mod cli_drives;
@@ -25,6 +28,7 @@ mod detach;
 mod device;
 mod exec;
 mod exit;
+mod finish;
 mod fit;
 mod fit_picture;
 mod guard;

@@ -22,7 +22,7 @@ const DATABASES: &[&str] = &["records", "workload", "memory", "durability", "opt
 /// The study of a job.
 pub fn study_of(
     engine: &Descriptor,
-    target: Option<&str>,
+    targets: &[String],
     job: &JobArguments,
 ) -> Result<String, String> {
     let Descriptor { command, operations, .. } = *engine;
@@ -36,7 +36,15 @@ pub fn study_of(
         return Err(format!("{command} jobs have no option --{name}"));
     }
     let mut text = format!("schema = 2\nname = {command:?}\n\n");
-    stack(&mut text, engine, target.unwrap_or("."), job);
+    match targets {
+        [] => stack(&mut text, engine, ("target", "."), job),
+        [one] => stack(&mut text, engine, ("target", one), job),
+        several => {
+            for target in several {
+                stack(&mut text, engine, (&stack_name(target), target), job);
+            }
+        }
+    }
     let runtime = job.runtime.as_deref().map_or_else(|| "10s".to_owned(), time);
     let _ = write!(
         text,
@@ -74,10 +82,32 @@ pub fn study_of(
     Ok(text)
 }
 
-fn stack(text: &mut String, engine: &Descriptor, target: &str, job: &JobArguments) {
+/// Targets of `--on`: `this-disk`, a path, or a drive of the catalogue.
+pub fn targets_of(on: &[String]) -> Vec<String> {
+    let target = |one: &String| match one.as_str() {
+        "this-disk" => ".".to_owned(),
+        model if model.starts_with("model:") || Path::new(model).is_dir() => model.to_owned(),
+        path if path.contains('/') => path.to_owned(),
+        name => format!("model:{name}"),
+    };
+    on.iter().map(target).collect()
+}
+
+/// The name of a target's stack.
+pub fn stack_name(target: &str) -> String {
+    let name = match target {
+        "." => "this-disk",
+        other => other.strip_prefix("model:").unwrap_or(other),
+    };
+    let name: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    name.trim_matches('-').to_owned()
+}
+
+fn stack(text: &mut String, engine: &Descriptor, (name, target): (&str, &str), job: &JobArguments) {
     let database = engine.operations != Operations::Block;
     let size = job.size.as_deref().map_or_else(|| "1GiB".to_owned(), bytes);
-    text.push_str("[[stack]]\nname = \"target\"\n");
+    let _ = write!(text, "[[stack]]\nname = {}\n", quoted(name));
     if target.starts_with("model:") {
         let _ = writeln!(text, "device = {}", quoted(target));
         if database && engine.virtual_time == VirtualTime::No {
@@ -129,8 +159,8 @@ fn block_job(text: &mut String, job: &JobArguments) -> Result<(), String> {
         "pattern = {pattern:?}\nread_share = \"{share}%\"\nblock_size = {}\nqueue_depth = {}\n\
          clients = {}",
         quoted(&size),
-        job.iodepth.unwrap_or(1),
-        job.clients.unwrap_or(1)
+        numbers(&job.iodepth, 1),
+        numbers(&job.clients, 1)
     );
     if let Some(every) = job.fdatasync {
         let _ = writeln!(text, "sync_every = {every}");
@@ -138,9 +168,19 @@ fn block_job(text: &mut String, job: &JobArguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Converts db_bench names: `readrandom` is `read_random`.
+/// One number, or a list.
+fn numbers(given: &[u32], default: u32) -> String {
+    match given {
+        [] => default.to_string(),
+        [one] => one.to_string(),
+        several => format!("{several:?}"),
+    }
+}
+
+/// Converts names of db_bench and YCSB: `readrandom` is `read_random`, `ycsb-a` is `ycsb_a`.
 fn ours(name: &str) -> &str {
-    let same = |word: &&&str| word.replace('_', "") == name;
+    let bare = |word: &str| word.replace(['_', '-'], "");
+    let same = |word: &&&str| bare(word) == bare(name);
     study::KvWorkload::WORDS.iter().find(same).unwrap_or(&name)
 }
 
@@ -151,7 +191,7 @@ fn key_value_job(text: &mut String, job: &JobArguments) {
         quoted(job.workload.as_deref().map_or("overwrite", ours)),
         job.records.unwrap_or(100_000),
         quoted(&job.value_size.as_deref().map_or_else(|| "400B".to_owned(), bytes)),
-        job.clients.unwrap_or(1),
+        numbers(&job.clients, 1),
         quoted(job.durability.as_deref().unwrap_or("os")),
     );
 }
@@ -166,9 +206,33 @@ fn sql_job(text: &mut String, job: &JobArguments) {
         quoted(&workload),
         job.tables.unwrap_or(4),
         job.records.unwrap_or(if of_pgbench { 100_000 } else { 25_000 }),
-        job.clients.unwrap_or(8),
+        numbers(&job.clients, 8),
         quoted(job.durability.as_deref().unwrap_or("device")),
     );
+}
+
+/// Says if all data of a job that reads fit in memory: then the drive hardly matters.
+pub fn memory_note(text: &str) -> Option<String> {
+    let study = study::parse(text, engines::list()).ok()?;
+    let plan = study::plan(&study);
+    let (held, data, option) = match &plan.trials.first()?.job {
+        study::Job::Sql(job) => {
+            let pool = job.options.text("buffer_pool");
+            let holds = pool.parse::<units::Bytes>().is_ok_and(|pool| pool >= job.data());
+            (holds.then(|| format!("the buffer pool of {pool}")), job.data(), "--buffer-pool 20%")
+        }
+        study::Job::Kv(job) => {
+            let reads = ["read", "seek", "ycsb"];
+            let reads = reads.iter().any(|word| job.workload.word().contains(word));
+            let holds = reads && job.memory.text() == "unlimited";
+            (holds.then(|| "memory, which is unlimited,".to_owned()), job.data(), "--memory 20%")
+        }
+        study::Job::Block(_) | study::Job::Act(_) => return None,
+    };
+    let held = held?;
+    Some(format!(
+        "{held} holds all {data} of data, so the drive sees few reads; to change that: {option}"
+    ))
 }
 
 /// Quotes a text for TOML, whose escapes differ from Rust's.
@@ -176,13 +240,14 @@ pub fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-/// Converts fio's `16k` to 16 KiB; other texts are unchanged.
+/// Converts fio's `16k` and `16kb` to 16 KiB; other texts are unchanged.
 fn bytes(text: &str) -> String {
     let number = |text: &str| text.parse::<u64>().is_ok();
     let kinds = [("k", "KiB"), ("m", "MiB"), ("g", "GiB"), ("t", "TiB")];
-    let low = text.to_ascii_lowercase();
     let known = kinds.into_iter().find_map(|(short, whole)| {
-        let count = low.strip_suffix(short).filter(|count| number(count))?;
+        // Units in capitals are decimal.
+        let plain = text.strip_suffix('b').unwrap_or(text).to_ascii_lowercase();
+        let count = plain.strip_suffix(short).filter(|count| number(count))?;
         Some(format!("{count}{whole}"))
     });
     known.unwrap_or_else(|| if number(text) { format!("{text}B") } else { text.to_owned() })
@@ -203,7 +268,8 @@ mod tests {
     use super::*;
 
     fn made_text(engine: &str, target: Option<&str>, job: &JobArguments) -> Result<String, String> {
-        study_of(job_engine(engine).expect("an engine"), target, job)
+        let targets: Vec<String> = target.map(str::to_owned).into_iter().collect();
+        study_of(job_engine(engine).expect("an engine"), &targets, job)
     }
 
     fn made(engine: &str, target: Option<&str>, job: &JobArguments) -> study::Study {
@@ -227,10 +293,10 @@ mod tests {
         let job = JobArguments {
             rw: Some("randrw".into()),
             bs: Some("16k".into()),
-            iodepth: Some(4),
+            iodepth: vec![4],
             rwmixread: Some(70),
             runtime: Some("60".into()),
-            clients: Some(2),
+            clients: vec![2],
             ..JobArguments::default()
         };
         let study = made("block", Some("model:intel-p4800x"), &job);
@@ -241,6 +307,37 @@ mod tests {
         }
         assert_eq!(plan.trials[0].timeline.measure, units::Nanos::from_secs(60));
         assert_eq!((bytes("4096"), bytes("1M")), ("4096B".into(), "1MiB".into()));
+        assert_eq!((bytes("4kb"), bytes("4kB")), ("4KiB".into(), "4kB".into()));
+        assert_eq!((bytes("1GB"), ours("ycsb-a")), ("1GB".into(), "ycsb_a"));
+        let job = JobArguments { clients: vec![1, 2, 4], ..JobArguments::default() };
+        assert_eq!(study::plan(&made("lmdb", None, &job)).trials.len(), 3);
+    }
+
+    /// Without the note a job that never reads from the drive looks like a slow or fast drive.
+    #[test]
+    fn data_in_memory_is_noted() {
+        let note = |engine: &str, job: &JobArguments| {
+            memory_note(&made_text(engine, None, job).expect("a study"))
+        };
+        let pool = JobArguments { buffer_pool: Some("8m".into()), ..JobArguments::default() };
+        let reads = JobArguments { workload: Some("readrandom".into()), ..JobArguments::default() };
+        assert!(note("mariadb", &JobArguments::default()).is_some_and(|note| note.contains("128")));
+        assert!(note("lmdb", &reads).is_some_and(|note| note.contains("--memory 20%")));
+        for (engine, job) in [("mariadb", &pool), ("lmdb", &JobArguments::default())] {
+            assert_eq!(note(engine, job), None, "{engine}");
+        }
+    }
+
+    /// Several targets run one job, so that their results can be compared.
+    #[test]
+    fn several_targets_are_several_stacks() {
+        let on = ["gp3+iops=6000", "990-pro", "this-disk"].map(str::to_owned);
+        let engine = job_engine("sqlite").expect("an engine");
+        let text = study_of(engine, &targets_of(&on), &JobArguments::default()).expect("a study");
+        let study = study::parse(&text, engines::list()).expect("a study");
+        let names: Vec<&str> = study.stack.iter().map(|stack| stack.name.as_str()).collect();
+        assert_eq!(names, ["gp3-iops-6000", "990-pro", "this-disk"]);
+        assert_eq!(study::plan(&study).trials.len(), 3);
     }
 
     /// Directory names may contain any characters.

@@ -371,6 +371,34 @@
     }
   }
   const table = document.getElementById("table");
+  // Most figures are made when they are looked for: with their cells they would be most of the page.
+  const folded = document.getElementById("folded");
+  let unfold = () => {
+    unfold = () => {};
+    if (!folded) return;
+    document.getElementById("all-figures").hidden = true;
+    const { words, rows } = JSON.parse(folded.textContent);
+    const made = rows.map((cells) => {
+      const row = document.createElement("tr");
+      cells.forEach((cell, column) => {
+        const text = typeof cell === "number" && column !== 9 ? words[cell] : String(cell);
+        const data = row.insertCell();
+        data.className = { 4: "point", 6: "number", 8: "interval", 9: "number" }[column] || "";
+        if (column === 0) {
+          const [source, partial] = text.split(" ");
+          const mark = document.createElement("i");
+          mark.className = "src " + source;
+          mark.textContent = source;
+          data.append(mark, partial ? " " + partial : "");
+        } else {
+          data.textContent = text;
+        }
+      });
+      return row;
+    });
+    table.tBodies[0].replaceChildren(...made);
+  };
+  if (folded) document.getElementById("all-figures").addEventListener("click", () => { unfold(); read(); apply(); });
   for (const heading of table.querySelectorAll("[data-column]")) {
     const column = Number(heading.dataset.column);
     const key = (row) => {
@@ -378,6 +406,7 @@
       const number = Number(text.replace(/^\u2265\s*/, ""));
       return text !== "" && Number.isFinite(number) ? number : text.toLowerCase();
     };
+    heading.addEventListener("click", () => { unfold(); read(); apply(); });
     sortable(heading, table.tBodies, key, false);
   }
 
@@ -420,9 +449,13 @@
 
   // The filter of the figures stands in the address, so that what one sees can be handed on.
   const filter = document.getElementById("filter");
-  const rows = [...table.tBodies[0].rows];
   const shown = document.getElementById("shown");
-  const texts = rows.map((row) => row.textContent.toLowerCase());
+  let rows, texts;
+  const read = () => {
+    rows = [...table.tBodies[0].rows];
+    texts = rows.map((row) => row.textContent.toLowerCase());
+  };
+  read();
   const apply = () => {
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     let count = 0;
@@ -430,9 +463,11 @@
       row.hidden = !words.every((word) => texts[i].includes(word));
       count += row.hidden ? 0 : 1;
     });
-    shown.textContent = `${count} of ${rows.length} figures`;
+    shown.textContent = `${count} of ${table.dataset.all} figures`;
   };
   filter.addEventListener("input", () => {
+    unfold();
+    read();
     apply();
     const words = filter.value ? `#figures?${encodeURIComponent(filter.value)}` : "#figures";
     history.replaceState(null, "", words);
@@ -444,10 +479,15 @@
     } catch {
       filter.value = wanted;
     }
+    unfold();
+    read();
     document.getElementById("figures").scrollIntoView();
   }
   apply();
   document.getElementById("csv").addEventListener("click", () => {
+    unfold();
+    read();
+    apply();
     const all = [table.tHead.rows[0], ...table.tBodies[0].rows].filter((row) => !row.hidden);
     copy(asCsv(all.map((row) => [...row.cells].map((cell) => cell.textContent.trim()))), "figures.csv", "text/csv");
   });

@@ -54,7 +54,7 @@ fn remedy_words(remedy: &Remedy, group: &Group<'_>) -> String {
              the storage",
             percent(*share)
         ),
-        Remedy::HigherLimit(limit, share, most) => format!(
+        Remedy::HigherLimit { limit, share, most } => format!(
             "a volume with a higher limit than {} helps: operations wait for it {} of their time (a drive \
              without latency and limit gives at most {most:.1}x)",
             limit_words(*limit),
@@ -83,7 +83,7 @@ fn remedy_words(remedy: &Remedy, group: &Group<'_>) -> String {
              another {} of their time",
             percent(*share)
         ),
-        Remedy::FasterFlushes(share, most) => format!(
+        Remedy::FasterFlushes { share, most } => format!(
             "a drive that acknowledges flushes at once (power-loss protection) gives up to {most:.1}x: \
              flushes take {} of an operation",
             percent(*share)

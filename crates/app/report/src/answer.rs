@@ -11,7 +11,7 @@ use crate::decision_view::bottleneck_words;
 use crate::finding::Finding;
 use crate::what_if::without_variants;
 use crate::words::{engine_title, storage_words};
-use crate::{block_findings as blocks, database_findings as databases};
+use crate::{block_findings as blocks, checks, database_findings as databases};
 use analysis::act_tests;
 use analysis::decision::{Choice, Decision, decisions};
 use analysis::doubts::{Warning, doubts};
@@ -127,6 +127,8 @@ fn answering(run: &Run, question: Question) -> Vec<Finding> {
         Question::Engines => databases::engines(run),
         Question::Device => blocks::devices(run),
         Question::Breakdown => blocks::breakdowns(run),
+        Question::Fitness => checks::fitness_findings(run),
+        Question::Suitability => checks::suitability_findings(run),
     }
 }
 

@@ -18,7 +18,7 @@ const TRIALS_MAX: usize = 500;
 const DRAWN_MAX: usize = 620_000;
 
 /// Rank of a figure by importance; 0 is the most important and is kept first.
-fn rank(figure: &Figure) -> u8 {
+pub(crate) fn rank(figure: &Figure) -> u8 {
     match figure.metric.as_ref() {
         _ if figure.source == Source::Published => 0,
         "iops_max" | "iops_knee" | "latency_growth_95" | "act_score" | "speedup" | "race_time"
@@ -31,7 +31,7 @@ fn rank(figure: &Figure) -> u8 {
 }
 
 /// The first `most` of `all` by `rank`, in their original order.
-fn chosen<T, R: Ord>(all: &[T], most: usize, rank: impl Fn(&T) -> R) -> Vec<&T> {
+pub(crate) fn chosen<T, R: Ord>(all: &[T], most: usize, rank: impl Fn(&T) -> R) -> Vec<&T> {
     let mut places: Vec<usize> = (0..all.len()).collect();
     if all.len() > most {
         places.sort_by_key(|place| rank(&all[*place]));

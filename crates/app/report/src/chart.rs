@@ -54,7 +54,8 @@ impl ChartLine {
     /// A line for a group's stack.
     pub fn of(hues: &Hues, group: &Group<'_>, label: String, points: Vec<Vec<f64>>) -> Self {
         let (source, color) = (group.first.source, hues.get(&group.first.stack));
-        Self { label, source, color, points }
+        let points = points.into_iter().map(|point| point.into_iter().map(rounded).collect());
+        Self { label, source, color, points: points.collect() }
     }
 }
 
@@ -93,6 +94,20 @@ const MAKERS: [&str; 14] = [
     "Intel ", "Optane ", "SSD ", "DC ", "Samsung ", "Solidigm ", "Micron ", "Kioxia ", "Crucial ",
     "WD ", "SK hynix ", "Amazon EBS ", "Google Cloud ", "Azure ",
 ];
+
+/// Five significant digits: more cannot be seen.
+fn rounded(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let unit = 10f64.powi(value.abs().log10().floor() as i32 - 4);
+    // Division keeps short decimals short.
+    if unit < 1.0 {
+        (value / unit).round() / (1.0 / unit).round()
+    } else {
+        (value / unit).round() * unit
+    }
+}
 
 /// The model of a drive or volume, without vendor, capacity and bracketed parts: `P4800X`, `990 Pro`, `gp3
 /// base`. Provenance shows the full title.

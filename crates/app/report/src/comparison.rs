@@ -5,7 +5,7 @@
 use analysis::Group;
 use analysis::decision::{Choice, Decision, DecisionMetric, LimitedBy, Reliability};
 use analysis::doubts::{WarningKind, moved_by};
-use analysis::gain::Change;
+use analysis::gain::{Change, Gain};
 use analysis::overall::overall;
 use analysis::range::ValueRange;
 use archive::Run;
@@ -264,6 +264,12 @@ fn reached(decision: &Decision<'_>, choice: &Choice<'_>) -> Finding {
 /// Values of all stacks by source, unreliable results, and the limit of the reference.
 fn second_line(decision: &Decision<'_>) -> String {
     let mut parts = Vec::new();
+    let here = place(decision.here());
+    let free = decision.here().gains.iter().find(|gain| gain.change == Change::FreeDrive);
+    if decision.here().limited != LimitedBy::Unknown {
+        let ceiling = free.map_or_else(String::new, ceiling_words);
+        parts.push(format!("Bottleneck on {here}: {}{ceiling}.", limited_words(decision.here())));
+    }
     for source in [Source::Measured, Source::Emulated, Source::Predicted] {
         let own = decision.choices.iter().filter(|one| one.group.first.source == source);
         let reliable = own.filter(|one| !is_unreliable(one));
@@ -287,7 +293,6 @@ fn second_line(decision: &Decision<'_>) -> String {
     if !unreliable.is_empty() {
         parts.push(format!("Not reliable: {}.", unreliable.join(", ")));
     }
-    let free = decision.here().gains.iter().find(|gain| gain.change == Change::FreeDrive);
     let beyond = |best: &&Choice<'_>| free.is_some_and(|free| ratio_of(best) > free.high);
     if let Some(best) = decision.best_other().filter(beyond) {
         parts.push(format!(
@@ -296,12 +301,21 @@ fn second_line(decision: &Decision<'_>) -> String {
             title(best)
         ));
     }
-    let here = place(decision.here());
-    if decision.here().limited != LimitedBy::Unknown {
-        parts.push(format!("Bottleneck on {here}: {}.", limited_words(decision.here())));
-    }
     parts.join(" ")
 }
+
+/// What a drive can still do: `; no drive can add more than 28 %`.
+fn ceiling_words(free: &Gain) -> String {
+    match free.high {
+        high if high < ADDED_TOLD => {
+            format!("; no drive can add more than {:.0} %", (high - 1.0).max(0.0) * 100.0)
+        }
+        high => format!("; an infinitely fast drive gives {:.1} to {high:.1}x", free.low),
+    }
+}
+
+/// Gains below this are printed as added shares.
+const ADDED_TOLD: f64 = 2.0;
 
 #[cfg(test)]
 mod tests {

@@ -120,11 +120,11 @@ fn failed_beside(run: &Run, decision: &Decision<'_>) -> Vec<String> {
     stacks.iter().map(title).collect()
 }
 
-/// With `several`, the engine has other tables, so the experiment is named.
-fn view(run: &Run, decision: &Decision<'_>, hues: &Hues, several: bool) -> DecisionView {
+/// Engine and metric; with `several`, the engine has other tables, so the experiment is named.
+pub(crate) fn decision_title(decision: &Decision<'_>, several: bool) -> String {
     let here = decision.here();
     let counted = decision.counted.words();
-    let title = match decision.counted {
+    match decision.counted {
         DecisionMetric::ReadTime => {
             format!("{} at queue depth 1: {counted}", point_words(&here.group))
         }
@@ -132,7 +132,13 @@ fn view(run: &Run, decision: &Decision<'_>, hues: &Hues, several: bool) -> Decis
             format!("{}, {counted}: {}", engine_title(&here.group), experiment_title(&here.group))
         }
         _ => format!("{}, {counted}", engine_title(&here.group)),
-    };
+    }
+}
+
+/// With `several`, the engine has other tables, so the experiment is named.
+fn view(run: &Run, decision: &Decision<'_>, hues: &Hues, several: bool) -> DecisionView {
+    let here = decision.here();
+    let title = decision_title(decision, several);
     let note = match decision.counted {
         DecisionMetric::ReadTime => {
             format!("{}; a ratio above 1 means faster", runs_words(&here.group))

@@ -153,6 +153,9 @@ struct TrialView<'a> {
     notes: Vec<String>,
 }
 
+/// Figures that are in the page's text; a script adds the others.
+const ROWS_SHOWN: usize = 20;
+
 #[derive(Serialize)]
 struct Row<'a> {
     figure: &'a Figure,
@@ -180,6 +183,7 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
             worth: figure.worth.map_or_else(String::new, |worth| worth.brief()),
         })
         .collect();
+    let (shown, folded) = folded_rows(&rows);
     let without: Vec<Cow<'_, Run>> = runs.iter().map(without_variants).collect();
     let changed: Vec<Run>;
     let (runs, whole) = match without.iter().any(|run| matches!(run, Cow::Owned(_))) {
@@ -191,9 +195,7 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
     };
     let mut drawn: Vec<Charts> = runs.iter().map(charts).collect();
     let not_drawn = bounds::fit(&mut drawn);
-    let data = serde_json::to_string(&drawn).expect("invariant: plain data is JSON");
-    // `<` cannot appear in a script element's text, or it could end it.
-    let data = data.replace('<', "\\u003c");
+    let data = script_data(&drawn);
     let style = format!("{UPLOT_STYLE}\n{STYLE}");
     let library = without_links(UPLOT_SCRIPT);
     let policy = format!(
@@ -211,10 +213,49 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
     let all = context! {
         policy, style, library, script => SCRIPT, data, repeats, sql,
         overview => Serde(&overview),
-        rows => Serde(&rows), runs => Serde(&views), compared => Serde(&compared), not_drawn,
+        rows => Serde(&shown), rows_all => rows.len(), folded, runs => Serde(&views),
+        compared => Serde(&compared), not_drawn,
         figures_left => figures.len() - rows.len()
     };
     Ok(Environment::new().render_named_str("report.html", TEMPLATE, all)?)
+}
+
+/// JSON as the text of a script element, which `<` could end.
+fn script_data(value: &impl Serialize) -> String {
+    let data = serde_json::to_string(value).expect("invariant: plain data is JSON");
+    data.replace('<', "\\u003c")
+}
+
+/// The most important rows, and all of them for the script: texts that repeat, and rows of places in them;
+/// empty if few rows are left.
+fn folded_rows<'r, 'a>(rows: &'r [Row<'a>]) -> (Vec<&'r Row<'a>>, String) {
+    if rows.len() < ROWS_SHOWN * 2 {
+        return (rows.iter().collect(), String::new());
+    }
+    let mut words = indexmap::IndexSet::new();
+    let mut word = |text: String| words.insert_full(text).0;
+    let coded = rows.iter().map(|row| {
+        let figure = row.figure;
+        let least = if figure.at_least { "\u{2265} " } else { "" };
+        let partial = if figure.partial { " partial" } else { "" };
+        serde_json::json!([
+            word(format!("{}{partial}", figure.source)),
+            word(figure.stack.clone()),
+            word(figure.engine.clone()),
+            word(figure.workload.clone()),
+            word(row.point.clone()),
+            word(figure.metric.to_string()),
+            format!("{least}{}", row.value),
+            word(row.unit.to_owned()),
+            row.interval,
+            figure.n,
+            word(row.worth.clone())
+        ])
+    });
+    let coded: Vec<_> = coded.collect();
+    let words: Vec<String> = words.into_iter().collect();
+    let shown = bounds::chosen(rows, ROWS_SHOWN, |row| bounds::rank(row.figure));
+    (shown, script_data(&serde_json::json!({"words": words, "rows": coded})))
 }
 
 /// The head of a page with several runs.

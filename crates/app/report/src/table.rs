@@ -41,6 +41,34 @@ fn value_text(figure: &Figure) -> String {
     format!("{}{}", if figure.at_least { ">=" } else { "" }, figure.value)
 }
 
+/// Rows of cells as lines with aligned columns.
+pub(crate) fn aligned<R: AsRef<[String]>>(rows: &[R]) -> Vec<String> {
+    aligned_with(rows, &[])
+}
+
+/// The same, with the columns `right` aligned to the right.
+fn aligned_with<R: AsRef<[String]>>(rows: &[R], right: &[usize]) -> Vec<String> {
+    let mut widths: Vec<usize> = Vec::new();
+    for row in rows {
+        for (column, cell) in row.as_ref().iter().enumerate() {
+            let width = cell.chars().count();
+            match widths.get_mut(column) {
+                Some(widest) => *widest = width.max(*widest),
+                None => widths.push(width),
+            }
+        }
+    }
+    let line = |row: &R| {
+        let cells = row.as_ref().iter().zip(&widths).enumerate();
+        let cells = cells.map(|(column, (cell, width))| {
+            let pad = " ".repeat(width - cell.chars().count());
+            if right.contains(&column) { pad + cell } else { cell.clone() + &pad }
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
 /// A table with aligned columns.
 #[must_use]
 pub fn text_table(figures: &[Figure]) -> String {
@@ -63,20 +91,7 @@ pub fn text_table(figures: &[Figure]) -> String {
             figure.n.to_string(),
         ]
     }));
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..header.len()).map(|column| width(column).unwrap_or(0)).collect();
-    let mut out = String::new();
-    for row in &rows {
-        let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let right = matches!(column, 6 | 9);
-            let pad = " ".repeat(width - cell.chars().count());
-            let (before, after) = if right { (pad.as_str(), "") } else { ("", pad.as_str()) };
-            let _ = write!(line, "{before}{cell}{after}  ");
-        }
-        out.push_str(line.trim_end());
-        out.push('\n');
-    }
+    let mut out = aligned_with(&rows, &[6, 9]).join("\n") + "\n";
     let mut notes: Vec<String> = figures
         .iter()
         .filter_map(|f| Some(format!("{}, {}: {}", f.source, f.stack, f.validation.as_ref()?)))
@@ -91,6 +106,12 @@ pub fn text_table(figures: &[Figure]) -> String {
 
 /// Up to this number of parameter sets, a run is summarized in lines.
 const SUMMED_MAX: usize = 4;
+
+/// One line per gain from a part that is free.
+#[must_use]
+pub fn gains(run: &Run) -> Vec<String> {
+    what_ifs(run).into_iter().map(|gain| gain.to_string()).collect()
+}
 
 /// One line per class of operation of a small run: rate, throughput, mean, percentiles; and each gain from a
 /// part that is free.
@@ -110,9 +131,9 @@ pub fn summary(run: &Run) -> Vec<String> {
             None => points.push((figure, vec![figure])),
         }
     }
-    let gains = what_ifs(run).into_iter().map(|gain| gain.to_string());
+    let gains = gains(run);
     if points.len() > SUMMED_MAX {
-        return gains.collect();
+        return gains;
     }
     let line = |(first, metrics): (&Figure, Vec<&Figure>)| {
         let op = first.point.get("op").map_or_else(String::new, plain);

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use device::{BUILT_IN as PROFILES, Profile};
 use sim::HostModel;
+use units::{Bytes, Rate};
 
 use crate::RunnerError;
 
@@ -23,7 +24,7 @@ const STUDIES: &[(&str, &str)] = studies! {
     "live-mariadb" "live-postgres" "postgres-checkpoints" "postgres-wal"
     "live-rocksdb" "live-databases" "live-icpads-mysql" "live-nvmeof" "live-symas"
     "icpads-mysql" "intel-cas-mysql" "symas-optane" "nvmeof-block" "latency-breakdown"
-    "validate"
+    "validate" "check"
 };
 
 /// The text of a study and its name in messages.
@@ -109,11 +110,13 @@ pub fn load_study(name: &str) -> Result<StudyText, RunnerError> {
         Some((built_in, text)) => {
             Ok(StudyText { name: format!("{built_in} (built in)"), text: (*text).to_owned() })
         }
-        None => Err(RunnerError::NoStudy {
-            path: PathBuf::from(name),
-            known: built_in_studies().join(", "),
-            near: nearest(name, built_in_studies()),
-        }),
+        None => {
+            let engines: Vec<&'static str> = engines::commands().map(|one| one.command).collect();
+            let mut all = built_in_studies();
+            let known = format!("{}; engines: {}", all.join(", "), engines.join(", "));
+            all.extend(engines);
+            Err(RunnerError::NoStudy { path: PathBuf::from(name), known, near: nearest(name, all) })
+        }
     }
 }
 
@@ -123,10 +126,11 @@ pub fn built_in_profiles() -> Vec<&'static str> {
     PROFILES.iter().map(|(name, _)| *name).collect()
 }
 
-/// The text of a profile: a built-in one, or a file if the name ends in `.toml`.
+/// The text of a profile: a built-in one by its name or the end of it (`gp3`), also with other IOPS and
+/// throughput of a volume (`aws-gp3+iops=6000+throughput=250MiB`), or a file if the name ends in `.toml`.
 ///
 /// # Errors
-/// If it does not exist.
+/// If it does not exist, several have this end, or it has no such setting.
 pub fn profile_text(name: &str) -> Result<String, RunnerError> {
     // Studies write the prefix.
     let name = name.strip_prefix("model:").unwrap_or(name);
@@ -134,15 +138,73 @@ pub fn profile_text(name: &str) -> Result<String, RunnerError> {
     if name.ends_with(".toml") {
         return read_text(Path::new(name)).map_err(|error| refuse(error.to_string()));
     }
-    let built_in = PROFILES.iter().find(|(built_in, _)| *built_in == name);
-    built_in.map(|(_, text)| (*text).to_owned()).ok_or_else(|| {
-        refuse(match nearest(name, built_in_profiles()) {
+    if let Some((volume, settings)) = name.split_once('+') {
+        return provisioned(name, &profile_text(volume)?, settings).map_err(refuse);
+    }
+    let ends: Vec<_> =
+        PROFILES.iter().filter(|(built_in, _)| built_in.ends_with(&format!("-{name}"))).collect();
+    let exact = PROFILES.iter().find(|(built_in, _)| *built_in == name);
+    match (exact, ends.as_slice()) {
+        (Some((_, text)), _) | (None, [(_, text)]) => Ok((*text).to_owned()),
+        (None, [_, ..]) => {
+            let names: Vec<&str> = ends.iter().map(|(built_in, _)| *built_in).collect();
+            Err(refuse(format!("several profiles end so: {}", names.join(", "))))
+        }
+        (None, []) => Err(refuse(match nearest(name, built_in_profiles()) {
             Some(near) => format!("no such profile; did you mean {near}?"),
             None => {
                 format!("no such profile; built in: {}", built_in_profiles().join(", "))
             }
-        })
-    })
+        })),
+    }
+}
+
+/// The profile of a cloud volume with other IOPS and throughput: `iops=6000+throughput=250MiB`. Its burst of
+/// operations grows with the rate; published results of the volume do not apply.
+fn provisioned(name: &str, text: &str, settings: &str) -> Result<String, String> {
+    let mut file: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
+    let title = file.get("title").and_then(toml::Value::as_str).unwrap_or_default();
+    let title = title.split(" (").next().unwrap_or_default().trim_end_matches(" base").to_owned();
+    let cloud = file.get_mut("cloud").and_then(toml::Value::as_table_mut);
+    let cloud = cloud.ok_or("only cloud volumes have provisioned IOPS and throughput")?;
+    let mut set = |key: &str, value: toml::Value| {
+        let constant = cloud.get_mut(key).and_then(toml::Value::as_table_mut);
+        let constant = constant.ok_or_else(|| format!("the profile has no `{key}`"))?;
+        let before = constant.insert("value".into(), value);
+        constant.insert("source".into(), "provisioned".into());
+        Ok::<_, String>(before)
+    };
+    let mut words = Vec::new();
+    for setting in settings.split('+') {
+        match setting.split_once('=') {
+            Some(("iops", count)) => {
+                let wrong = || format!("iops={count}; example: iops=6000");
+                let iops: u32 = count.parse().map_err(|_| wrong())?;
+                let before = set("operations", format!("{iops}/s").into())?;
+                let rate = before.and_then(|value| value.as_str()?.parse::<Rate>().ok());
+                let grown = f64::from(iops) / rate.map_or(1.0, |rate| rate.get() as f64);
+                let burst = set("operations_burst", toml::Value::Integer(0))?;
+                let burst = burst.and_then(|value| value.as_integer()).unwrap_or(1) as f64;
+                set("operations_burst", toml::Value::Integer((burst * grown).ceil() as i64))?;
+                words.push(format!("{iops} IOPS"));
+            }
+            Some(("throughput", bytes)) => {
+                let bytes: Bytes = bytes.parse().map_err(|error| format!("throughput: {error}"))?;
+                set("bandwidth", bytes.exact().into())?;
+                words.push(format!("{bytes}/s"));
+            }
+            _ => {
+                return Err(format!(
+                    "setting `{setting}`; allowed: iops=N, throughput=SIZE, joined by +"
+                ));
+            }
+        }
+    }
+    file.insert("name".into(), name.into());
+    file.insert("title".into(), format!("{title} {}", words.join(" ")).into());
+    file.remove("acceptance");
+    file.remove("phenomenon");
+    toml::to_string(&file).map_err(|error| error.to_string())
 }
 
 /// The device profile of that name, with its layers.
@@ -168,6 +230,26 @@ pub fn profile(name: &str) -> Result<Profile, RunnerError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A volume with other IOPS must differ in them only, and a wrong setting must not be ignored.
+    #[test]
+    fn volumes_are_provisioned_and_short_names_found() {
+        let volume = |name| match profile(name).map(|one| (one.title, one.parameters)) {
+            Ok((title, device::Parameters::Cloud(cloud))) => Ok((title, cloud)),
+            Ok(_) => panic!("no volume"),
+            Err(error) => Err(error.to_string()),
+        };
+        let (title, cloud) = volume("gp3+iops=6000+throughput=250MiB").expect("a volume");
+        assert_eq!(title, "Amazon EBS gp3 6000 IOPS 250 MiB/s");
+        assert_eq!((cloud.operations.value.get(), cloud.bandwidth.value.get()), (6000, 250 << 20));
+        assert_eq!(cloud.operations_burst.value, 300, "150 at 3000 operations per second");
+        assert_eq!(cloud.latency_median.value, volume("aws-gp3").unwrap().1.latency_median.value);
+        for wrong in ["gp3+iops=0", "gp3+iops=x", "gp3+speed=9", "gp3+", "990-pro+iops=6000"] {
+            assert!(profile(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(profile("990-pro").expect("one ends so").name, "samsung-990-pro");
+        assert!(profile("pro").unwrap_err().to_string().contains("several profiles"));
+    }
 
     #[test]
     fn everything_that_ships_parses() {

@@ -61,15 +61,24 @@ pub(crate) fn check(
         let reason = "no trial has a database server in real time, whose clients could be shared";
         return Err(RunnerError::NoShare(reason.to_owned()));
     }
-    let is_bounded =
-        |trial: &&Trial| matches!(&trial.job, Job::Sql(job) if job.operations.is_some());
-    match shared.find(is_bounded) {
-        Some(trial) => Err(RunnerError::NoShare(format!(
-            "trial {} ends by its operations: give a duration instead",
+    let wrong = |trial: &Trial| {
+        let Job::Sql(job) = &trial.job else { return None };
+        let processes = (generators.len() as u64 + 1).min(job.clients.into());
+        let rate = job.rate.map(|rate| rate.get());
+        if job.operations.is_some() {
+            return Some(format!(
+                "trial {} ends by its operations: give a duration instead",
+                trial.number
+            ));
+        }
+        let rate = rate.filter(|rate| *rate < processes)?;
+        Some(format!(
+            "trial {} has {rate} arrivals per second for {processes} processes: give it at least one \
+             for each",
             trial.number
-        ))),
-        None => Ok(()),
-    }
+        ))
+    };
+    shared.find_map(wrong).map_or(Ok(()), |reason| Err(RunnerError::NoShare(reason)))
 }
 
 /// Whether the clients of a trial are shared.

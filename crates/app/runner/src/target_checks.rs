@@ -26,17 +26,25 @@ pub fn check_model<'a>(
     known((stack, predicted::size_of(stack, profile)), profile, jobs)
 }
 
-/// Refuses an emulated drive as a real one: its figures would be labelled measured.
+/// Refuses an emulated drive as a real one, whose figures would be labelled measured, and the reverse.
 pub(crate) fn check_real(stack: &Stack, place: &Path) -> Result<(), RunnerError> {
-    if !stack::on_a_model(place) {
-        return Ok(());
+    match (stack::on_a_model(place), stack.emulated) {
+        (false, false) | (true, true) => return Ok(()),
+        (false, true) => {
+            return Err(RunnerError::Stack(StackError::refused(
+                &place.display(),
+                "it does not lie on an attached model; results would be labelled emulated",
+                format!("take `emulated` out of stack `{}`", stack.name),
+            )));
+        }
+        (true, false) => {}
     }
     Err(RunnerError::Stack(StackError::refused(
         &place.display(),
         "it lies on an attached model; results would be labelled measured",
         format!(
             "let the study attach the model itself: stack `{}` with device = \"model:NAME\" and \
-             attach = true",
+             attach = true; or label the results: emulated = true",
             stack.name
         ),
     )))

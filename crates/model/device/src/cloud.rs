@@ -45,6 +45,51 @@ pub struct CloudParameters {
     pub outlier_share: Constant<Share>,
     /// Extra time of outliers.
     pub outlier_time: Constant<Nanos>,
+    /// List price; absent: unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price: Option<VolumePrice>,
+}
+
+/// List price of a volume, US dollars per month.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumePrice {
+    /// For each 1e9 bytes.
+    pub per_gb: f64,
+    /// Operations per second that cost nothing.
+    pub operations_included: Rate,
+    /// For each further one.
+    pub per_operation: f64,
+    /// Bytes per second that cost nothing.
+    pub bandwidth_included: Bytes,
+    /// For each further 1e6 bytes per second.
+    pub per_megabyte: f64,
+    /// Where from, with its date.
+    pub source: String,
+}
+
+impl VolumePrice {
+    /// Whether all prices are sums of money.
+    pub(crate) fn is_possible(&self) -> bool {
+        let all = [self.per_gb, self.per_operation, self.per_megabyte];
+        all.iter().all(|price| price.is_finite() && *price >= 0.0)
+    }
+}
+
+impl CloudParameters {
+    /// List price of a volume of this `size`, US dollars per month; `None` if it is unknown.
+    #[must_use]
+    pub fn monthly_price(&self, size: Bytes) -> Option<f64> {
+        let price = self.price.as_ref()?;
+        let beyond = |all: u64, included: u64| all.saturating_sub(included) as f64;
+        let operations = beyond(self.operations.value.get(), price.operations_included.get());
+        let bandwidth = beyond(self.bandwidth.value.get(), price.bandwidth_included.get());
+        Some(
+            size.get() as f64 / 1e9 * price.per_gb
+                + operations * price.per_operation
+                + bandwidth / 1e6 * price.per_megabyte,
+        )
+    }
 }
 
 /// A token bucket, represented by the time at which it would be full (generic cell rate algorithm).
@@ -144,6 +189,21 @@ mod tests {
     use super::*;
 
     /// Half the operations and half the bytes are a whole budget.
+    /// A price that forgets provisioned operations or bandwidth makes an expensive volume the cheapest.
+    #[test]
+    fn a_price_has_three_parts() {
+        let text = |name| crate::BUILT_IN.iter().find(|(own, _)| *own == name).expect("built in").1;
+        let price = |name| {
+            let profile = crate::Profile::parse(text(name)).expect("a profile");
+            let crate::Parameters::Cloud(cloud) = &profile.parameters else { panic!("a volume") };
+            cloud.monthly_price(Bytes(1_000_000_000_000)).expect("a price")
+        };
+        // 1 TB, 0.08 each GB; 13,000 operations at 0.005; 868.9 MB/s at 0.04.
+        assert!((price("aws-gp3") - 80.0).abs() < 0.1, "{}", price("aws-gp3"));
+        assert!((price("aws-gp3-16k") - 179.8).abs() < 0.1, "{}", price("aws-gp3-16k"));
+        assert!((price("aws-io2-bx") - 4285.0).abs() < 0.1, "{}", price("aws-io2-bx"));
+    }
+
     #[test]
     fn a_shared_budget_is_spent_by_operations_or_bytes() {
         let text = include_str!("../../../../devices/gcp-pd-ssd.toml");

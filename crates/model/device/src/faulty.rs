@@ -8,17 +8,20 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use units::Nanos;
+use units::{Nanos, Share};
 
 use crate::events::EventQueue;
 use crate::faults::{Fault, FaultPlan};
-use crate::{Completion, Device, Operation, Request};
+use crate::{Completion, Device, Operation, Request, Stage, Stages};
 
-/// A device whose completions a plan delays: stalls and slow periods.
+/// Time of a command that does nothing, a few microseconds on NVMe.
+const ACKNOWLEDGED: Nanos = Nanos(5_000);
+
+/// A device whose completions a plan changes: stalls, slow periods, and flushes that are dropped.
 #[derive(Debug, Clone)]
 pub struct Faulty<D> {
     device: D,
-    /// Delaying faults; the plan's time starts at `origin`.
+    /// Faults that change times; the plan's time starts at `origin`.
     faults: Vec<Fault>,
     origin: Nanos,
     held: EventQueue<Completion>,
@@ -34,8 +37,13 @@ impl<D: Device> Faulty<D> {
 
     /// Starts `plan` at `now`.
     pub fn begin(&mut self, plan: &FaultPlan, now: Nanos) {
-        let holds = |fault: &&Fault| matches!(fault, Fault::Stall { .. } | Fault::Slow { .. });
-        self.faults = plan.faults.iter().filter(holds).cloned().collect();
+        let timed = |fault: &&Fault| match fault {
+            Fault::Stall { .. } | Fault::Slow { .. } => true,
+            // Of a share, the owner of the data draws which.
+            Fault::LyingFlush { share, .. } => *share == Share::ALL,
+            _ => false,
+        };
+        self.faults = plan.faults.iter().filter(timed).cloned().collect();
         self.origin = now;
     }
 
@@ -69,6 +77,14 @@ impl<D: Device> Faulty<D> {
 impl<D: Device> Device for Faulty<D> {
     #[inline]
     fn submit(&mut self, now: Nanos, request: Request) {
+        let since = now.since(self.origin);
+        if self.faults.iter().any(|fault| fault.meets(since, &request)) {
+            // A dropped flush takes a command's time: nothing is written.
+            let stages = Stages::new(ACKNOWLEDGED, [(Stage::Controller, ACKNOWLEDGED)]);
+            let at = now + ACKNOWLEDGED;
+            self.held.push(at, Completion { id: request.id, at, stages });
+            return;
+        }
         self.device.submit(now, request);
     }
 
@@ -252,6 +268,26 @@ mod tests {
             at[one.id as usize] = one.at;
         }
         at
+    }
+
+    /// A drive that drops flushes answers before one that writes could; only then can a check suspect it.
+    #[test]
+    fn a_dropped_flush_takes_the_time_of_a_command() {
+        let took = |faults: &str| {
+            let mut device = Faulty::new(Ram::taking(Nanos::ZERO, Nanos::from_micros(900)));
+            device.begin(&plan(faults), Nanos::ZERO);
+            device.submit(Nanos::ZERO, Request::flush(1));
+            device.submit(Nanos::ZERO, Request::write(2, 0, 512));
+            let mut done = Vec::new();
+            while let Some(next) = device.next_event() {
+                device.advance(next, &mut done);
+            }
+            done.sort_by_key(|one| one.id);
+            done.iter().map(|one| one.at).collect::<Vec<Nanos>>()
+        };
+        let drops = took("[[fault]]\nkind = \"lying_flush\"\n");
+        assert_eq!(drops, [ACKNOWLEDGED, Nanos::from_micros(900)]);
+        assert_eq!(took("[[fault]]\nkind = \"lying_flush\"\nshare = \"50%\"\n")[1], drops[1]);
     }
 
     #[test]

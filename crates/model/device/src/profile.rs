@@ -381,6 +381,9 @@ fn impossible(parameters: &Parameters, capacity: Bytes) -> Option<String> {
             if !(0.0..=3.0).contains(&p.latency_sigma.value) {
                 return Some("`latency_sigma` must be a number from 0 to 3".into());
             }
+            if p.price.as_ref().is_some_and(|price| !price.is_possible()) {
+                return Some("a `price` must be a number from 0".into());
+            }
             nonzero(&[
                 ("operations", p.operations.value.get()),
                 ("operation_size", p.operation_size.value.get()),

@@ -9,7 +9,8 @@ use toml::{Table, Value};
 
 use crate::fio_text::{Section, Surroundings, sections};
 use crate::fio_values::{
-    BESIDE, STORAGE, SYNCHRONOUS, WITHOUT_EFFECT, identifier, offsets, scaled, size_mix, writes,
+    BESIDE, STORAGE, SYNCHRONOUS, WITHOUT_EFFECT, comments, identifier, offsets, rates, scaled,
+    size_mix, time, writes,
 };
 use crate::{Engines, StudyError, parse};
 
@@ -82,13 +83,7 @@ pub fn import_fio(
     study.insert("experiment".into(), experiments.into());
     let body = toml::to_string(&study).map_err(|e| StudyError::general(e.to_string()))?;
     let mut text = String::from("# Made from a fio job file.\n");
-    for (what, lines) in [("not carried over", &dropped), ("differs", &differs)] {
-        for line in lines {
-            // Comments of TOML hold no control characters.
-            let line = line.replace(char::is_control, " ");
-            text.push_str(&format!("# {what}: {line}\n"));
-        }
-    }
+    text.push_str(&(comments("not carried over", &dropped) + &comments("differs", &differs)));
     text.push_str(&body);
     // An error of the study points into the study, which the user has not seen.
     let included = sections.iter().any(|one| one.options.values().any(|option| option.included));
@@ -157,23 +152,8 @@ impl<'a> Job<'a> {
     /// A time in nanoseconds; a bare number counts `unit` nanoseconds.
     fn time(&mut self, names: &[&'a str], unit: u64) -> Result<Option<String>, StudyError> {
         let Some(text) = self.take(names) else { return Ok(None) };
-        let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let (number, word) = text.split_at(split);
-        let factor = match word.trim() {
-            "" => unit,
-            "us" | "usec" => 1_000,
-            "ms" | "msec" => 1_000_000,
-            "s" => 1_000_000_000,
-            "m" => 60_000_000_000,
-            "h" => 3_600_000_000_000,
-            "d" => 86_400_000_000_000,
-            _ => return Err(self.refuse(self.present(names), &format!("`{text}` is not a time"))),
-        };
-        let number: Option<u64> = number.parse().ok();
-        let nanoseconds = number.and_then(|number| number.checked_mul(factor));
-        let key = self.present(names);
-        let time = nanoseconds.ok_or_else(|| self.refuse(key, &format!("`{text}`")))?;
-        Ok(Some(units::Nanos(time).exact()))
+        let wrong = || self.refuse(self.present(names), &format!("`{text}` is not a time"));
+        Ok(Some(time(text, unit).ok_or_else(wrong)?.exact()))
     }
 
     fn block(&mut self) -> Result<Table, StudyError> {
@@ -186,16 +166,10 @@ impl<'a> Job<'a> {
         let (random, reads) = self.kind()?;
         put("pattern", text(if random { "random" } else { "sequential" }));
         put("read_share", Value::String(format!("{reads}%")));
-        match self.take(&["bssplit"]) {
-            Some(split) => put("size_mix", self.size_mix(split)?),
-            None => {
-                let size = self.number(&["bs", "blocksize"])?.unwrap_or(4096);
-                if size == 0 {
-                    return Err(self.refuse("bs", "0; allowed: a multiple of 512"));
-                }
-                put("block_size", Value::String(units::Bytes(size).exact()));
-            }
-        }
+        let per_write = self.put_size(&mut block)?;
+        let mut put = |key: &str, value: Value| {
+            block.insert(key.to_owned(), value);
+        };
         if let Some(alignment) = self.number(&["blockalign", "ba"])? {
             put("alignment", Value::String(units::Bytes(alignment).exact()));
         }
@@ -237,8 +211,10 @@ impl<'a> Job<'a> {
         if let Some(share) = self.number(&["buffer_compress_percentage"])? {
             put("random_payload", Value::String(format!("{}%", 100 - share.min(100))));
         }
-        if let Some(bytes) = self.bytes()? {
-            put("bytes", Value::String(units::Bytes(bytes).exact()));
+        match (self.bytes()?, per_write) {
+            (Some(bytes), Some(size)) => put("operations", whole(bytes.div_ceil(size))),
+            (Some(bytes), None) => put("bytes", Value::String(units::Bytes(bytes).exact())),
+            (None, _) => {}
         }
         if let Some(count) = self.number(&["number_ios"])? {
             put("operations", whole(count));
@@ -249,20 +225,46 @@ impl<'a> Job<'a> {
         Ok(block)
     }
 
+    /// Adds the sizes of operations; returns fio's size if it differs: then as many writes are done, not as
+    /// many bytes.
+    fn put_size(&mut self, block: &mut Table) -> Result<Option<u64>, StudyError> {
+        match self.take(&["bssplit"]) {
+            Some(split) => {
+                block.insert("size_mix".into(), self.size_mix(split)?);
+                Ok(None)
+            }
+            None => {
+                let size = self.number(&["bs", "blocksize"])?.unwrap_or(4096);
+                if size == 0 {
+                    return Err(self.refuse("bs", "0; allowed: a multiple of 512"));
+                }
+                let whole = self.on_device(size);
+                block.insert("block_size".into(), Value::String(units::Bytes(whole).exact()));
+                Ok((whole != size).then_some(size))
+            }
+        }
+    }
+
+    /// The size of an operation on the device: without direct I/O, the page cache reads and writes pages.
+    fn on_device(&mut self, size: u64) -> u64 {
+        let direct = self.section.options.get("direct").is_some_and(|on| on.value != "0");
+        if direct || size.is_multiple_of(512) {
+            return size;
+        }
+        let whole = size.next_multiple_of(4096);
+        self.note(&format!(
+            "bs={size}: the page cache writes whole pages, so operations have {}",
+            units::Bytes(whole)
+        ));
+        whole
+    }
+
     /// Operations per second and their share of reads: fio's rate applies to each direction, or separately to
     /// reads and writes.
     fn rate(&mut self, reads: u64) -> Result<Option<(u64, String)>, StudyError> {
         let Some(text) = self.take(&["rate_iops"]) else { return Ok(None) };
-        let mut parts = text.split(',').map(|part| match part.trim() {
-            "" => Some(0),
-            part => scaled(part, 1000),
-        });
         let wrong = || self.refuse("rate_iops", &format!("`{text}` is not a rate"));
-        let read = parts.next().flatten().ok_or_else(wrong)?;
-        let write = match parts.next() {
-            Some(write) => write.ok_or_else(wrong)?,
-            None => read,
-        };
+        let (read, write) = rates(text).ok_or_else(wrong)?;
         let (read, write) = match reads {
             100 => (read, 0),
             0 => (0, write),
@@ -542,6 +544,19 @@ thinktime_spin=3
 
     fn imported() -> Imported {
         import_fio(JOBS, "my jobs.fio", &NOTHING).unwrap()
+    }
+
+    /// etcd's disk test, as its documentation gives it: as many flushed writes as fio does.
+    #[test]
+    fn the_disk_test_of_etcd_is_read() {
+        let job = "[etcd]\nrw=write\nioengine=sync\nfdatasync=1\nsize=22m\nbs=2300\n";
+        let found = import_fio(job, "etcd", &NOTHING).expect("a study");
+        for part in ["block_size = \"4KiB\"", "operations = 10030", "sync_every = 1"] {
+            assert!(found.text.contains(part), "{part}: {}", found.text);
+        }
+        assert!(found.differs.iter().any(|line| line.contains("bs=2300")), "{:?}", found.differs);
+        let direct = format!("{job}direct=1\n");
+        assert!(import_fio(&direct, "direct", &NOTHING).is_err(), "fio refuses it, too");
     }
 
     #[test]

@@ -91,6 +91,40 @@ pub(crate) fn writes(experiment: &Table) -> bool {
     !reads_only(block) || beside.filter_map(Value::as_table).any(|table| !reads_only(table))
 }
 
+/// Lines as comments of a study.
+pub(crate) fn comments(what: &str, lines: &[String]) -> String {
+    // Comments of TOML hold no control characters.
+    let line = |line: &String| format!("# {what}: {}\n", line.replace(char::is_control, " "));
+    lines.iter().map(line).collect()
+}
+
+/// A time; a bare number counts `unit` nanoseconds.
+pub(crate) fn time(text: &str, unit: u64) -> Option<units::Nanos> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, word) = text.split_at(split);
+    let factor = match word.trim() {
+        "" => unit,
+        "us" | "usec" => 1_000,
+        "ms" | "msec" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        "d" => 86_400_000_000_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor).map(units::Nanos)
+}
+
+/// Rates of reads and writes; one applies to each.
+pub(crate) fn rates(text: &str) -> Option<(u64, u64)> {
+    let mut parts = text.split(',').map(|part| match part.trim() {
+        "" => Some(0),
+        part => scaled(part, 1000),
+    });
+    let read = parts.next().flatten()?;
+    Some((read, parts.next().unwrap_or(Some(read))?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -74,6 +74,10 @@ pub enum Finding {
     Device,
     /// Shares of the drive, of a fabric or hypervisor, and of the host in one request.
     Breakdown,
+    /// Whether the storage is fit for a database, from the experiments of the study `check`.
+    Fitness,
+    /// Which storages are enough for the load of the experiment `need`, as `crosspoint advise` asks.
+    Suitability,
 }
 
 /// A device, and how it is presented.
@@ -128,6 +132,10 @@ pub struct Stack {
     /// time-scaled (`scale`); its trials then fail, and the others continue.
     #[serde(default)]
     pub attach: bool,
+    /// For `file`: the directory lies on a drive of `crosspoint attach`; figures are `emulated`, and how
+    /// accurate the emulation was is unknown.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub emulated: bool,
     /// For an attached model: multiplies every time of the device, 1 to 1000. Needed for a drive that is
     /// faster than this machine's path to a live disk, and for a comparison with a host with more cores: a
     /// drive that is ten times slower is to a database on two cores what the drive is to one on twenty.
@@ -171,6 +179,9 @@ pub struct Stack {
     /// with power-loss protection").
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant_of: Option<String>,
+    /// Price for people, such as `40 USD per month`; cheaper ones come first in `crosspoint advise`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price: Option<String>,
     /// Name of the stack that has the write-ahead log (WAL) of databases. Both stacks are device models in
     /// virtual time, or neither is; `cores`, `host` and `cpu_time` are those of the data's stack. For
     /// PostgreSQL with a private server.
@@ -197,6 +208,11 @@ pub struct IoLimit {
     /// Bytes written per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_bytes: Option<Bytes>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+const fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// File system of databases.

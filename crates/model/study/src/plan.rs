@@ -230,6 +230,7 @@ fn add_trials(trials: &mut Vec<Trial>, experiment: &Experiment, stacks: &[&Stack
                 let source = match stack.device {
                     DeviceName::Model(_) if stack.attach || !job.is_block() => Source::Emulated,
                     DeviceName::Model(_) => Source::Predicted,
+                    DeviceName::File if stack.emulated => Source::Emulated,
                     DeviceName::File | DeviceName::Paths(_) => Source::Measured,
                 };
                 trials.push(Trial {

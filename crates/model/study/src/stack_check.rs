@@ -30,6 +30,9 @@ pub(crate) fn check_stack(study: &Study, stack: &Stack, text: Place<'_>) -> Resu
     if stack.attach && !model {
         return Err(refuse("attach is for device models only").on(text, "attach"));
     }
+    if stack.emulated && stack.device != DeviceName::File {
+        return Err(refuse("emulated is for a `file` on an attached drive").on(text, "emulated"));
+    }
     if stack.attach && (stack.host != "auto" || stack.cores > 0) {
         return Err(refuse("host does not apply to attached models").on(text, "device"));
     }

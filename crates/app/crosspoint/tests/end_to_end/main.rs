@@ -1,5 +1,6 @@
 //! The program as its users run it. One test binary, to link only once.
 
+mod advice;
 mod attach;
 mod attack;
 mod bad_input;
