@@ -2,11 +2,11 @@
 //! load and background load, each with a verdict.
 //!
 //! Works on runs of the built-in study `check`, whose experiments it knows by name. A check without its
-//! measurements is left out. Software cannot prove that a flush reaches the medium; that takes a power cut.
+//! measurements is doubtful. Software cannot prove that a flush reaches the medium; that takes a power cut.
 
 use archive::Run;
 use observe::StorageFacts;
-use stats::cliffs::course;
+use stats::cliffs::{Course, course};
 use study::Source;
 use units::{Nanos, human_count};
 use workload::OpClass;
@@ -67,11 +67,28 @@ const SPREAD_MAX: f64 = 0.2;
 /// Share of CPU time of other processes.
 const OTHERS_MAX: f64 = 0.1;
 
-/// Median and p99, nanoseconds.
+/// Median, and the highest percentile up to p99 that the samples support; nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Times {
     p50: f64,
-    p99: f64,
+    percent: f64,
+    tail: f64,
+}
+
+impl Times {
+    /// `p99 2.00 ms`.
+    fn tail_text(self) -> String {
+        format!("p{:.0} {}", self.percent, time(self.tail))
+    }
+
+    /// Whether the tail is within a limit of p99; a lower percentile only shows what is not.
+    fn within(self, limit: f64) -> Fitness {
+        match self.tail {
+            tail if tail > limit => Fitness::Unfit,
+            _ if self.percent < 99.0 => Fitness::Doubtful,
+            _ => Fitness::Fit,
+        }
+    }
 }
 
 /// IOPS of 4 and of 16 KiB at a deep queue.
@@ -95,19 +112,21 @@ struct Measured {
     memory: Option<String>,
     /// The device reports a volatile write cache; `None` if it is unknown.
     volatile: Option<bool>,
+    /// A hard disk: its seeks take as long for any size.
+    rotational: bool,
     /// A flush after one write of 4 KiB, and the durable writes per second.
     flush: Option<(Times, f64)>,
     /// Median of a flush after one write, and the tenth percentile: what it takes on an idle host.
     single: Option<f64>,
     least: Option<f64>,
-    /// Median of a flush after 256 writes.
+    /// Tenth percentile of a flush after 256 writes.
     batch: Option<f64>,
     reads: Option<Sizes>,
     writes: Option<Sizes>,
     /// Rates of sustained writes in each interval, and the seconds of an interval.
     sustained: Option<(Vec<f64>, f64)>,
-    /// Reads without and with writes.
-    alone: Option<Times>,
+    /// Median of reads without writes, and reads with writes.
+    alone: Option<f64>,
     loaded: Option<Times>,
     /// Rates of single reads in each interval, and the CPU share of other processes.
     steady: Option<(Vec<f64>, f64)>,
@@ -116,6 +135,9 @@ struct Measured {
 /// The checks of a run; empty if it is not one of the study `check`.
 #[must_use]
 pub fn fitness(run: &Run) -> Vec<FitnessCheck> {
+    if run.study.answer != Some(study::Finding::Fitness) || run.trials.is_empty() {
+        return Vec::new();
+    }
     judge(&measured(run))
 }
 
@@ -124,6 +146,7 @@ fn measured(run: &Run) -> Measured {
     let storage = run.header.stacks.first().and_then(|stack| stack.storage.as_ref());
     if let Some(facts) = storage {
         seen.memory = memory_words(facts);
+        seen.rotational = facts.rotational == "1";
         let known = |word: &str| facts.write_cache == word;
         seen.volatile =
             (known("write back") || known("write through")).then(|| known("write back"));
@@ -142,10 +165,13 @@ fn measured(run: &Run) -> Measured {
 fn add(seen: &mut Measured, group: &Group<'_>) {
     let (reads, writes, flushes) =
         (Ops::Only(OpClass::Read), Ops::Only(OpClass::Write), Ops::Only(OpClass::Sync));
+    let at = |ops: Ops, p| group.percentile(ops, p).ok().map(|found| found.value);
     let times = |ops: Ops| {
-        let at = |p| group.percentile(ops, p).ok().map(|found| found.value);
-        Some(Times { p50: at(50.0)?, p99: at(99.0)? })
+        let tail = [99.0, 95.0, 90.0, 50.0].into_iter();
+        let (percent, tail) = tail.filter_map(|p| Some((p, at(ops, p)?))).next()?;
+        Some(Times { p50: at(ops, 50.0)?, percent, tail })
     };
+    let median = |ops| at(ops, 50.0).or_else(|| Some(group.mean_latency(ops)?.value));
     let rate = |ops: Ops| group.rate(ops).map_or(0.0, |rate| rate.value);
     let point = |name: &str| group.first.point.get(name).map_or("", String::as_str);
     let size = |sizes: Option<Sizes>, rate: f64| {
@@ -159,15 +185,14 @@ fn add(seen: &mut Measured, group: &Group<'_>) {
     match group.first.experiment.as_str() {
         "commits" => {
             seen.flush = times(flushes).map(|times| (times, rate(writes)));
-            let at = |p| group.percentile(flushes, p).ok().map(|found| found.value);
-            (seen.single, seen.least) = (at(50.0), at(10.0));
+            (seen.single, seen.least) = (median(flushes), at(flushes, 10.0).or(median(flushes)));
         }
-        "batches" => seen.batch = group.percentile(flushes, 50.0).ok().map(|found| found.value),
+        "batches" => seen.batch = at(flushes, 10.0).or(median(flushes)),
         "reads" => seen.reads = size(seen.reads, rate(reads)),
         "writes" => seen.writes = size(seen.writes, rate(writes)),
         "sustained" => seen.sustained = Some(intervals(group, OpClass::Write)),
         "alone" => {
-            seen.alone = times(reads);
+            seen.alone = median(reads);
             seen.steady = Some((intervals(group, OpClass::Read).0, group.others()));
         }
         "loaded" => seen.loaded = times(reads),
@@ -207,10 +232,13 @@ fn judge(seen: &Measured) -> Vec<FitnessCheck> {
         ("latency under load", under_load(seen)),
         ("background load", background(seen)),
     ];
+    let missing =
+        || (Fitness::Doubtful, "not measured: too few operations, or its trials failed".into());
     let check = |(name, found): (&'static str, Option<(Fitness, String)>)| {
-        found.map(|(verdict, text)| FitnessCheck { name, verdict, text })
+        let (verdict, text) = found.unwrap_or_else(missing);
+        FitnessCheck { name, verdict, text }
     };
-    all.into_iter().filter_map(check).collect()
+    all.into_iter().map(check).collect()
 }
 
 fn time(value: f64) -> String {
@@ -219,15 +247,13 @@ fn time(value: f64) -> String {
 
 fn flush_time(seen: &Measured) -> Option<(Fitness, String)> {
     let (flush, commits) = seen.flush?;
-    let (verdict, limit) = match flush.p99 <= P99_MAX {
-        true => (Fitness::Fit, "within"),
-        false => (Fitness::Unfit, "above"),
-    };
+    let verdict = flush.within(P99_MAX);
+    let limit = if verdict == Fitness::Unfit { "above" } else { "within" };
     let text = format!(
-        "a flush after a 4 KiB write takes {} (median), p99 {}, {limit} etcd's limit of {}: {} durable \
+        "a flush after a 4 KiB write takes {} (median), {}, {limit} etcd's limit of {} for p99: {} durable \
          writes/s one after another",
         time(flush.p50),
-        time(flush.p99),
+        flush.tail_text(),
         time(P99_MAX),
         human_count(commits)
     );
@@ -247,10 +273,12 @@ fn durability(seen: &Measured) -> Option<(Fitness, String)> {
         ),
         Some(false) => (
             Fitness::Fit,
-            format!("the device reports no volatile write cache; a flush takes {cost}"),
+            format!(
+                "the device reports no volatile write cache, so the kernel need not flush it; {cost}"
+            ),
         ),
         Some(true) if least >= FLUSH_MIN || batch >= flush * FLUSH_GROWTH + FLUSH_MIN => {
-            (Fitness::Fit, format!("flushes write to the medium: they take {cost}"))
+            (Fitness::Fit, format!("a flush takes long enough to write to the medium: {cost}"))
         }
         Some(true) => (
             Fitness::Doubtful,
@@ -264,24 +292,40 @@ fn durability(seen: &Measured) -> Option<(Fitness, String)> {
 
 fn write_cache(seen: &Measured) -> Option<(Fitness, String)> {
     let (rates, seconds) = seen.sustained.as_ref()?;
-    let mean = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
+    let tenth = (rates.len() / 10).max(1);
+    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len().max(1) as f64;
+    let (first, last) =
+        (mean(&rates[..tenth.min(rates.len())]), mean(&rates[rates.len().saturating_sub(tenth)..]));
     let length = rates.len() as f64 * seconds;
     let found = course(rates);
     let fall = found.cliffs().iter().filter(|cliff| cliff.change <= -FALL);
-    Some(match fall.min_by(|a, b| a.change.total_cmp(&b.change)) {
-        Some(fall) => (
+    let rate = |value: f64| format!("{}/s", human_count(value));
+    let spent = "a cache or a burst credit is used up, or the drive cleans up";
+    Some(match (fall.min_by(|a, b| a.change.total_cmp(&b.change)), &found) {
+        (Some(fall), _) => (
             Fitness::Doubtful,
             format!(
-                "4 KiB random writes fall from {}/s to {}/s after {:.0} s: a cache or a burst credit is \
-                 used up",
-                human_count(fall.before),
-                human_count(fall.after),
+                "4 KiB random writes fall from {} to {} after {:.0} s: {spent}",
+                rate(fall.before),
+                rate(fall.after),
                 fall.at as f64 * seconds
             ),
         ),
-        None => (
+        (None, _) if last < first * (1.0 - FALL) => (
+            Fitness::Doubtful,
+            format!(
+                "4 KiB random writes fall from {} to {} in {length:.0} s: {spent}",
+                rate(first),
+                rate(last)
+            ),
+        ),
+        (None, Course::Wave(_)) => (
+            Fitness::Doubtful,
+            format!("the rate of 4 KiB random writes rises and falls around {}", rate(mean(rates))),
+        ),
+        (None, _) => (
             Fitness::Fit,
-            format!("4 KiB random writes keep {}/s for {length:.0} s", human_count(mean)),
+            format!("4 KiB random writes keep {} for {length:.0} s", rate(mean(rates))),
         ),
     })
 }
@@ -292,23 +336,25 @@ fn throttling(seen: &Measured) -> Option<(Fitness, String)> {
     if all.iter().any(|rate| *rate <= 0.0) {
         return None;
     }
-    let most = all.iter().copied().fold(0.0, f64::max);
-    Some(match reads.alike() && writes.alike() {
-        true => (
+    let limited = |(name, sizes): (&str, Sizes)| {
+        sizes.alike().then(|| format!("{} {name}/s", human_count(sizes.small)))
+    };
+    let limited: Vec<String> =
+        [("reads", reads), ("writes", writes)].into_iter().filter_map(limited).collect();
+    Some(match limited.is_empty() || seen.rotational {
+        false => (
             Fitness::Doubtful,
             format!(
-                "throttled: {} reads/s and {} writes/s at queue depth 32, for 4 KiB and for 16 KiB alike: a \
-                 volume's or a hypervisor's limit on IOPS",
-                human_count(reads.small),
-                human_count(writes.small)
+                "throttled: {} at queue depth 32, for 4 KiB and for 16 KiB alike, as a limit on IOPS of a \
+                 volume or a hypervisor does",
+                limited.join(" and ")
             ),
         ),
-        false => (
+        true => (
             Fitness::Fit,
             format!(
-                "no limit on IOPS below {}: at queue depth 32 {} reads/s of 4 KiB and {} of 16 KiB, {} and \
-                 {} writes/s",
-                human_count(most),
+                "no limit on IOPS found: at queue depth 32 {} reads/s of 4 KiB and {} of 16 KiB, {} and {} \
+                 writes/s",
                 human_count(reads.small),
                 human_count(reads.large),
                 human_count(writes.small),
@@ -320,15 +366,15 @@ fn throttling(seen: &Measured) -> Option<(Fitness, String)> {
 
 fn under_load(seen: &Measured) -> Option<(Fitness, String)> {
     let (alone, loaded) = (seen.alone?, seen.loaded?);
-    let verdict = match loaded.p99 {
-        p99 if p99 > LOADED_MAX => Fitness::Unfit,
-        p99 if p99 > P99_MAX => Fitness::Doubtful,
-        _ => Fitness::Fit,
+    let verdict = match loaded.tail {
+        tail if tail > LOADED_MAX => Fitness::Unfit,
+        tail if tail > P99_MAX => Fitness::Doubtful,
+        _ => loaded.within(P99_MAX),
     };
     let text = format!(
-        "p99 of 4 KiB reads is {} at queue depth 1 and {} with 30 % writes at queue depth 16",
-        time(alone.p99),
-        time(loaded.p99)
+        "4 KiB reads take {} (median) at queue depth 1, and {} with 30 % writes at queue depth 16",
+        time(alone),
+        loaded.tail_text()
     );
     Some((verdict, text))
 }
@@ -360,19 +406,24 @@ fn background(seen: &Measured) -> Option<(Fitness, String)> {
 mod tests {
     use super::*;
 
+    fn times(p50: f64, tail: f64) -> Times {
+        Times { p50, percent: 99.0, tail }
+    }
+
     /// A healthy SATA drive without power-loss protection.
     fn healthy() -> Measured {
         Measured {
             volatile: Some(true),
-            flush: Some((Times { p50: 1.2e6, p99: 2.0e6 }, 800.0)),
+            flush: Some((times(1.2e6, 2.0e6), 800.0)),
+            rotational: false,
             single: Some(1.2e6),
             least: Some(1.1e6),
             batch: Some(2.5e6),
             reads: Some(Sizes { small: 60e3, large: 30e3 }),
             writes: Some(Sizes { small: 40e3, large: 20e3 }),
             sustained: Some((vec![40e3; 120], 0.25)),
-            alone: Some(Times { p50: 90e3, p99: 150e3 }),
-            loaded: Some(Times { p50: 200e3, p99: 2e6 }),
+            alone: Some(90e3),
+            loaded: Some(times(200e3, 2e6)),
             steady: Some((vec![11e3; 20], 0.0)),
             memory: None,
         }
@@ -393,10 +444,10 @@ mod tests {
     fn each_defect_changes_one_verdict() {
         let (ok, bad, no) = ("ok", "doubtful", "fail");
         assert_eq!(verdicts(&healthy()), [ok; 6]);
-        let slow = only(|seen| seen.flush = Some((Times { p50: 8e6, p99: 30e6 }, 100.0))).0;
+        let slow = only(|seen| seen.flush = Some((times(8e6, 30e6), 100.0))).0;
         assert_eq!(slow, [no, ok, ok, ok, ok, ok]);
         let lying = only(|seen| {
-            seen.flush = Some((Times { p50: 40e3, p99: 90e3 }, 9e3));
+            seen.flush = Some((times(40e3, 90e3), 9e3));
             (seen.single, seen.least, seen.batch) = (Some(40e3), Some(35e3), Some(45e3));
         });
         assert_eq!(lying.0, [ok, bad, ok, ok, ok, ok]);
@@ -414,7 +465,15 @@ mod tests {
             (seen.reads, seen.writes) = (Some(limited), Some(limited));
         });
         assert_eq!(throttled.0, [ok, ok, ok, bad, ok, ok]);
-        let stalls = only(|seen| seen.loaded = Some(Times { p50: 1e6, p99: 60e6 })).0;
+        let one_way = only(|seen| seen.writes = Some(Sizes { small: 3000.0, large: 3010.0 }));
+        assert_eq!(one_way.0, [ok, ok, ok, bad, ok, ok]);
+        assert!(one_way.1[3].starts_with("throttled: 3000 writes/s"), "{:?}", one_way.1);
+        let slower = only(|seen| {
+            let rates = (0..120).map(|at| 40e3 - f64::from(at) * 200.0);
+            seen.sustained = Some((rates.collect(), 0.25));
+        });
+        assert_eq!(slower.0, [ok, ok, bad, ok, ok, ok], "a gradual fall");
+        let stalls = only(|seen| seen.loaded = Some(times(1e6, 60e6))).0;
         assert_eq!(stalls, [ok, ok, ok, ok, no, ok]);
         let shared = only(|seen| seen.steady = Some((vec![11e3; 20], 0.5))).0;
         assert_eq!(shared, [ok, ok, ok, ok, ok, bad]);
@@ -426,7 +485,7 @@ mod tests {
         let fast = |volatile| {
             only(|seen| {
                 seen.volatile = volatile;
-                seen.flush = Some((Times { p50: 12e3, p99: 20e3 }, 30e3));
+                seen.flush = Some((times(12e3, 20e3), 30e3));
                 (seen.single, seen.least, seen.batch) = (Some(12e3), Some(11e3), Some(13e3));
             })
             .0[1]
@@ -437,8 +496,20 @@ mod tests {
         );
     }
 
+    /// A disk too slow for a p99 must not pass by losing its checks.
+    #[test]
+    fn what_was_not_measured_is_doubtful() {
+        assert_eq!(verdicts(&Measured::default()), ["doubtful"; 6]);
+        let few = |p50, tail| {
+            only(|seen| seen.flush = Some((Times { p50, percent: 90.0, tail }, 50.0))).0[0]
+        };
+        assert_eq!([few(15e6, 20e6), few(2e6, 5e6)], ["fail", "doubtful"]);
+    }
+
     #[test]
     fn a_run_of_another_study_has_no_checks() {
-        assert!(judge(&Measured::default()).is_empty());
+        let text = "schema = 2\nname = \"s\"\n[[stack]]\nname = \"a\"\ndevice = \"model:intel-p4800x\"\n\
+                    [[experiment]]\nname = \"sustained\"\n[experiment.job]\nengine = \"block\"\n";
+        assert!(fitness(&crate::test_run::run_of(text, Nanos(1000))).is_empty());
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Works on runs whose study has the experiment `need` (the required rate in an open loop, with an objective
 //! for its latency) and `limit` (as fast as it goes), as `crosspoint advise` writes them. A verdict holds
-//! for the whole range of a value; where the requirement lies within the range, it is borderline.
+//! for the whole range of a value; where the requirement lies within the range, it is borderline. Values
+//! whose range is not known have an assumed one ([`RATE_ERROR`], [`P99_ERROR`]).
 
 use archive::Run;
 use study::{Objective, Stack};
@@ -11,9 +12,15 @@ use workload::OpClass;
 
 use crate::decision::{Choice, Decision, DecisionMetric, counted_of};
 use crate::doubts::{WarningKind, doubts_of};
-use crate::groups::{Group, groups};
+use crate::groups::{Group, Ops, groups, is_sql};
 use crate::range::{ValueRange, value_range};
 use crate::reliability::{Reliability, standing};
+
+/// Factor either way of a simulated rate without a known range: the worst of the embedded engines next to
+/// real time on the same models is 1.3 (docs/VALIDATION.md); assumed.
+pub const RATE_ERROR: f64 = 1.5;
+/// The same of a p99; assumed.
+pub const P99_ERROR: f64 = 2.0;
 
 /// Experiment with the required load.
 pub const NEED: &str = "need";
@@ -56,8 +63,16 @@ impl Suitability {
 pub struct Ranged {
     /// The simulated or measured value.
     pub value: f64,
-    /// Where it is expected on real storage; equal ends if that is unknown.
+    /// Where it is expected on real storage.
     pub range: ValueRange,
+}
+
+impl Ranged {
+    /// The value with its range, or one by the assumed error.
+    fn new(value: f64, known: Option<ValueRange>, error: f64) -> Self {
+        let assumed = ValueRange { low: value / error, high: value * error };
+        Self { value, range: known.unwrap_or(assumed) }
+    }
 }
 
 /// One storage of the shortlist.
@@ -67,7 +82,10 @@ pub struct Candidate<'a> {
     pub stack: &'a Stack,
     /// Its title.
     pub title: &'a str,
-    /// p99 at the required load, nanoseconds; `None` if the load was not kept or nothing was required.
+    /// Whether the required load was kept; `None` without a result.
+    pub kept: Option<bool>,
+    /// p99 at the required load, nanoseconds, of the slower kind of operation; `None` if the load was not
+    /// kept, nothing was required, or there are too few samples.
     pub p99: Option<Ranged>,
     /// Highest rate, operations per second.
     pub most: Option<Ranged>,
@@ -84,8 +102,8 @@ pub struct Shortlist<'a> {
     pub rate: Option<Rate>,
     /// Latency required.
     pub objective: Option<Objective>,
-    /// What the rate counts.
-    pub counted: DecisionMetric,
+    /// What the rate counts, with its unit.
+    pub counted: &'static str,
     /// The storages.
     pub candidates: Vec<Candidate<'a>>,
 }
@@ -93,6 +111,9 @@ pub struct Shortlist<'a> {
 /// The shortlist of a run with these decisions; `None` if its study is not one of `advise`, or has no result.
 #[must_use]
 pub fn shortlist<'a>(run: &'a Run, decided: &'a [Decision<'a>]) -> Option<Shortlist<'a>> {
+    if run.study.answer != Some(study::Finding::Suitability) {
+        return None;
+    }
     let all = groups(run);
     let of = |name: &'static str| {
         all.iter().filter(move |group| group.first.experiment == name && group.is_sound())
@@ -112,12 +133,13 @@ pub fn shortlist<'a>(run: &'a Run, decided: &'a [Decision<'a>]) -> Option<Shortl
         let limit = choices().find(|one| on(&&one.group));
         let most = limit.map(ranged);
         let need = of(NEED).find(on);
-        let (p99, kept) = need.map_or((None, None), |need| at_load(need, counted));
+        let (p99, kept) = need.map_or((None, None), at_load);
         let wanted = Requirement { rate: required, objective };
         let stack = &run.study.stack[stack];
         Candidate {
             stack,
             title: crate::groups::stack_title(run, &stack.name),
+            kept,
             p99,
             most,
             limit,
@@ -132,6 +154,7 @@ pub fn shortlist<'a>(run: &'a Run, decided: &'a [Decision<'a>]) -> Option<Shortl
         let by_price = price(a).total_cmp(&price(b));
         a.verdict.cmp(&b.verdict).then(by_price).then(rate_of(b).total_cmp(&rate_of(a)))
     });
+    let counted = if whole_classes(any).len() > 1 { "operations/s" } else { counted.words() };
     Some(Shortlist { rate: required, objective, counted, candidates })
 }
 
@@ -141,26 +164,48 @@ pub fn price_of(stack: &Stack) -> Option<f64> {
     stack.price.as_deref()?.split(' ').next()?.parse().ok()
 }
 
-fn ranged(choice: &Choice<'_>) -> Ranged {
-    let value = choice.value.value;
-    Ranged { value, range: choice.range.unwrap_or(ValueRange { low: value, high: value }) }
+/// The kinds of operations that a required rate counts: lookups and updates, or transactions.
+fn whole_classes(group: &Group<'_>) -> Vec<Ops> {
+    let all = group.classes().into_iter();
+    match is_sql(group.first) {
+        true => vec![Ops::Only(OpClass::Transaction)],
+        false => all.filter(|ops| ops.class().is_some_and(OpClass::is_whole)).collect(),
+    }
 }
 
-/// p99 of a load that was kept, and whether it was; `None` if emulation is unreliable.
-fn at_load(group: &Group<'_>, counted: DecisionMetric) -> (Option<Ranged>, Option<bool>) {
+/// The rate of all operations; its range is that of the kind that the decision counts.
+fn ranged(choice: &Choice<'_>) -> Ranged {
+    let counted = choice.value.value;
+    let rate = |ops: &Ops| choice.group.rate(*ops).map_or(0.0, |rate| rate.value);
+    let value = whole_classes(&choice.group).iter().map(rate).sum::<f64>().max(counted);
+    let share = value / counted.max(f64::MIN_POSITIVE);
+    let known = choice.range.map(|one| ValueRange { low: one.low * share, high: one.high * share });
+    Ranged::new(value, known, RATE_ERROR)
+}
+
+/// p99 of a load that was kept, of the slower kind of operation, and whether it was; `None` if emulation is
+/// unreliable.
+fn at_load(group: &Group<'_>) -> (Option<Ranged>, Option<bool>) {
     if group.trials.iter().any(|trial| doubts_of(trial).contains(&WarningKind::LoadNotKept)) {
         return (None, Some(false));
     }
-    let ops = counted.ops();
-    let metric = DecisionMetric::TimeAtRate(ops.class().unwrap_or(OpClass::Transaction));
-    let standing = standing(group, metric);
-    if matches!(standing, Reliability::Unreliable(_)) {
+    let of = |ops: &Ops| {
+        let metric = DecisionMetric::TimeAtRate(ops.class()?);
+        let standing = standing(group, metric);
+        if matches!(standing, Reliability::Unreliable(_)) {
+            return Some(None);
+        }
+        let p99 = group.percentile(*ops, 99.0).ok()?;
+        let range = value_range(group, (&p99, metric), &standing);
+        Some(Some(Ranged::new(p99.value, range, P99_ERROR)))
+    };
+    let all: Vec<Option<Option<Ranged>>> = whole_classes(group).iter().map(of).collect();
+    if all.iter().any(|one| matches!(one, Some(None))) {
         return (None, None);
     }
-    let Ok(p99) = group.percentile(ops, 99.0) else { return (None, None) };
-    let same = ValueRange { low: p99.value, high: p99.value };
-    let range = value_range(group, (&p99, metric), &standing).unwrap_or(same);
-    (Some(Ranged { value: p99.value, range }), Some(true))
+    // A kind without enough samples is rare, and says nothing.
+    let known = all.into_iter().flatten().flatten();
+    (known.max_by(|a, b| a.value.total_cmp(&b.value)), Some(true))
 }
 
 /// What is required of a storage.
@@ -199,7 +244,10 @@ impl Requirement {
                 }
             }
         };
-        by_rate.max(by_load)
+        match by_rate == NotEnough || by_load == NotEnough {
+            true => NotEnough,
+            false => by_rate.max(by_load),
+        }
     }
 }
 
@@ -208,7 +256,7 @@ mod tests {
     use super::*;
 
     fn ranged(value: f64, error: f64) -> Option<Ranged> {
-        Some(Ranged { value, range: ValueRange { low: value / error, high: value * error } })
+        Some(Ranged::new(value, None, error))
     }
 
     /// A verdict that ignores the range, or one of two requirements, sells the wrong drive.
@@ -228,6 +276,7 @@ mod tests {
         assert_eq!(of(1e6, 100.0), NotEnough);
         assert_eq!(need.verdict(Some(false), None, ranged(210.0, 1.2)), NotEnough);
         assert_eq!(need.verdict(None, None, ranged(5000.0, 1.2)), Unknown);
+        assert_eq!(need.verdict(None, None, ranged(100.0, 1.2)), NotEnough, "by the rate alone");
         assert_eq!(need.verdict(Some(true), ranged(1e6, 1.2), None), Unknown);
         let rate_alone = Requirement { objective: None, ..need };
         assert_eq!(rate_alone.verdict(Some(true), None, ranged(500.0, 1.2)), Better);

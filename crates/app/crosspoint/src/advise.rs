@@ -1,12 +1,13 @@
 //! `crosspoint advise`: which drives and volumes are enough for a database.
 //!
 //! Writes a study of the shortlist in virtual time: the required rate in an open loop, and as fast as it
-//! goes. Data beyond [`DATA_MAX`] are scaled down together with memory, so that the share of data in memory,
-//! and with uniform access the hit ratio, stay the same. Invariant: what was assumed is printed.
+//! goes. Large data are scaled down together with memory, so that the share of data in memory, and with
+//! uniform access the hit ratio, stay the same. Invariant: what was assumed is printed.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, IsTerminal, Write as _};
 
+use analysis::suitability::{P99_ERROR, RATE_ERROR};
 use device::Parameters;
 use study::{Descriptor, Operations};
 use units::{Bytes, Rate, Share};
@@ -28,15 +29,19 @@ const SHORTLIST: [&str; 10] = [
 const DATA_MAX: [Bytes; 2] = [Bytes(256 << 20), Bytes(512 << 20)];
 /// Memory of a server's processes besides its caches.
 const SERVER_MEMORY: u64 = 128 << 20;
-/// Smallest memory limit of an embedded engine that a study allows.
+/// Smallest memory limit of an embedded engine that a study allows, and the data simulated to have the right
+/// share of them in it.
 const MEMORY_MIN: u64 = 96 << 20;
+const DATA_FOR_MEMORY: u64 = 2 << 30;
+/// Size of data and memory unless the user says.
+const USUAL: [Bytes; 2] = [Bytes(100_000_000_000), Bytes(16_000_000_000)];
 /// Shares of memory for caches of a server with direct I/O, and of one that relies on the page cache.
 const POOL_SHARE: [f64; 2] = [0.75, 0.25];
 /// Bytes of a row of sysbench's tables, and of an account of pgbench, with their indexes.
 const ROW_BYTES: [u64; 2] = [240, 150];
 /// Operations that a p99 takes, and the shortest and longest measurement, in seconds.
-const SAMPLES: f64 = 2000.0;
-const SECONDS: (f64, f64) = (2.0, 30.0);
+const SAMPLES: f64 = 1500.0;
+const SECONDS: (f64, f64) = (2.0, 600.0);
 
 pub fn run(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
     let mut arguments = arguments.clone();
@@ -79,9 +84,11 @@ struct Load<'a> {
     engine: &'static Descriptor,
     arguments: &'a AdviseArguments,
     workload: String,
-    /// Bytes that are simulated.
+    /// Data as they are, and as they are simulated.
+    real: Bytes,
     data: Bytes,
-    /// Memory over data, at most 1.
+    /// Memory over data as they are, and the share of simulated data that is in memory.
+    ratio: f64,
     in_memory: f64,
     rate: Option<Rate>,
 }
@@ -94,7 +101,8 @@ fn load_of(arguments: &AdviseArguments) -> Result<Load<'_>, String> {
             format!("{name} is not an engine; allowed: {}", all.join(", "))
         })?;
     let is_sql = engine.operations == Operations::Sql;
-    if arguments.data.get() < 1 << 20 || arguments.memory.get() < 1 << 20 {
+    let [real, memory] = [arguments.data.unwrap_or(USUAL[0]), arguments.memory.unwrap_or(USUAL[1])];
+    if real.get() < 1 << 20 || memory.get() < 1 << 20 {
         return Err("--data and --memory are at least 1MiB".into());
     }
     let record = arguments.value_size.get() + KEY_BYTES;
@@ -115,15 +123,21 @@ fn load_of(arguments: &AdviseArguments) -> Result<Load<'_>, String> {
     let reads = arguments.reads.map_or(usual, Share::fraction);
     let workload = arguments.workload.clone();
     let workload = workload.unwrap_or_else(|| workload_of(engine, reads).to_owned());
-    let most = DATA_MAX[usize::from(!is_sql)];
-    Ok(Load {
-        engine,
-        arguments,
-        workload,
-        data: arguments.data.min(most),
-        in_memory: (arguments.memory.get() as f64 / arguments.data.get() as f64).min(1.0),
-        rate,
-    })
+    let ratio = memory.get() as f64 / real.get() as f64;
+    let mut data = real.min(DATA_MAX[usize::from(!is_sql)]);
+    let mut in_memory = ratio.min(1.0);
+    if !is_sql && in_memory < 1.0 {
+        // Limits below the smallest one would not limit.
+        let most = real.get().min(DATA_FOR_MEMORY).max(data.get());
+        data = Bytes(((MEMORY_MIN as f64 / ratio) as u64).clamp(data.get(), most));
+        in_memory = ratio.max(MEMORY_MIN as f64 / data.get() as f64).min(1.0);
+    }
+    Ok(Load { engine, arguments, workload, real, data, ratio, in_memory, rate })
+}
+
+/// Rounded, for labels that people can read.
+fn whole_mib(bytes: f64) -> Bytes {
+    Bytes(((bytes / 1_048_576.0).round() as u64) << 20)
 }
 
 /// Bytes of a key.
@@ -145,18 +159,39 @@ fn workload_of(engine: &Descriptor, reads: f64) -> &'static str {
 impl Load<'_> {
     /// What the user did not say, and what is scaled.
     fn assumptions(&self) -> Vec<String> {
-        let scale = self.arguments.data.get() as f64 / self.data.get() as f64;
-        let mut all = vec![format!(
-            "workload {}, durability {}, {} cores, uniform access",
-            self.workload,
-            self.arguments.durability.word(),
-            self.arguments.cores
-        )];
+        let scale = self.real.get() as f64 / self.data.get() as f64;
+        let access = match self.workload.starts_with("ycsb") {
+            true => "Zipf-distributed access (0.99)",
+            false => "uniform access",
+        };
+        let percent = |share: f64| format!("{:.1} %", share * 100.0);
+        let mut all = vec![
+            format!(
+                "workload {}, durability {}, {} cores, {access}, caches cold at the start",
+                self.workload,
+                self.arguments.durability.word(),
+                self.arguments.cores
+            ),
+            format!(
+                "errors of a factor of {RATE_ERROR} for rates and {P99_ERROR} for p99 where none is known; \
+                 without the drive models' own errors"
+            ),
+        ];
         if scale > 1.0 {
             all.push(format!(
-                "data and memory are simulated {scale:.0} times smaller: the same {:.0} % of the data are in \
-                 memory, but indexes have fewer levels, and no compaction or vacuum builds up",
-                self.in_memory * 100.0
+                "{} of data instead of {}, {} of them in memory: indexes have fewer levels, and no \
+                 compaction or vacuum builds up",
+                self.data,
+                self.real,
+                percent(self.in_memory)
+            ));
+        }
+        if self.in_memory > self.ratio * 1.01 {
+            all.push(format!(
+                "{} of the data in memory instead of {}: the smallest limit is {}",
+                percent(self.in_memory),
+                percent(self.ratio),
+                Bytes(MEMORY_MIN)
             ));
         }
         all
@@ -206,12 +241,14 @@ impl Load<'_> {
         } else {
             let _ = writeln!(text, "tables = 4\nrecords = {}", (rows / 4).max(1));
         }
-        let memory = self.data.get() as f64 * self.in_memory;
-        if postgres && self.in_memory < 1.0 {
-            let memory = Bytes(memory as u64 + SERVER_MEMORY);
+        let memory = self.data.get() as f64 * self.ratio;
+        if postgres && self.ratio < 1.0 {
+            let memory = whole_mib(memory + SERVER_MEMORY as f64);
             let _ = writeln!(text, "memory = {}", quoted(&memory.exact()));
         }
-        let pool = Bytes((memory * POOL_SHARE[usize::from(postgres)]).max(8e6) as u64);
+        // Not more than the tables need, with some room.
+        let pool = (memory * POOL_SHARE[usize::from(postgres)]).min(self.data.get() as f64 * 1.25);
+        let pool = whole_mib(pool.max(8e6));
         let _ = writeln!(text, "options.buffer_pool = {}", quoted(&pool.exact()));
     }
 }
@@ -228,7 +265,7 @@ fn study_of(load: &Load<'_>) -> Result<String, String> {
         some => some.iter().map(String::as_str).collect(),
     };
     for name in &all {
-        stack(&mut text, name, arguments)?;
+        stack(&mut text, (name, arguments.cores), load.real.max(Bytes(1 << 30)))?;
     }
     let job = load.job();
     if let Some(rate) = rate {
@@ -241,7 +278,7 @@ fn study_of(load: &Load<'_>) -> Result<String, String> {
         };
         let _ = write!(
             text,
-            "\n[[experiment]]\nname = \"need\"\ntitle = \"At {rate}\"\n{objective}warm_up = \"500ms\"\n\
+            "\n[[experiment]]\nname = \"need\"\ntitle = \"At {rate}\"\n{objective}warm_up = \"2s\"\n\
              duration = \"{}ms\"\ninterval = \"250ms\"\n{job}{arrivals}rate = \"{}\"\n",
             (load.seconds() * 4.0).ceil() as u64 * 250,
             rate.exact()
@@ -249,26 +286,28 @@ fn study_of(load: &Load<'_>) -> Result<String, String> {
     }
     let _ = write!(
         text,
-        "\n[[experiment]]\nname = \"limit\"\ntitle = \"As fast as it goes\"\nwarm_up = \"500ms\"\nduration = \
+        "\n[[experiment]]\nname = \"limit\"\ntitle = \"As fast as it goes\"\nwarm_up = \"2s\"\nduration = \
          \"2s\"\ninterval = \"250ms\"\n{job}"
     );
     study::parse(&text, engines::list()).map_err(|error| error.to_string())?;
     Ok(text)
 }
 
-fn stack(text: &mut String, name: &str, arguments: &AdviseArguments) -> Result<(), String> {
+/// Adds a stack; `size` is that of a volume.
+fn stack(text: &mut String, (name, cores): (&str, u32), size: Bytes) -> Result<(), String> {
     let profile = runner::profile(name).map_err(|error| error.to_string())?;
     let _ = write!(
         text,
         "\n[[stack]]\nname = {}\ndevice = {}\ncores = {}\n",
         quoted(&stack_name(name)),
         quoted(&format!("model:{}", name.strip_prefix("model:").unwrap_or(name))),
-        arguments.cores
+        cores
     );
     if let Parameters::Cloud(volume) = &profile.parameters
-        && let Some(price) = volume.monthly_price(arguments.data)
+        && let Some(price) = volume.monthly_price(size)
     {
-        let _ = writeln!(text, "price = \"{price:.0} USD per month\"");
+        let digits = if price < 10.0 { 2 } else { 0 };
+        let _ = writeln!(text, "price = \"{price:.digits$} USD per month\"");
     }
     Ok(())
 }
@@ -279,17 +318,26 @@ fn ask_all(arguments: &mut AdviseArguments) {
     let known = |text: &str| names.contains(&text).then(|| text.to_owned());
     arguments.engine =
         Some(ask(&format!("Database engine ({})", names.join(", ")), "postgres", known));
-    arguments.data = ask("Size of the data", "100GB", |text| text.parse().ok());
-    arguments.memory = ask("Memory of the server", "16GB", |text| text.parse().ok());
-    if arguments.workload.is_none() {
-        arguments.reads = Some(ask("Share of reads", "50%", |text| text.parse().ok()));
-    }
+    let size = |question, given: Option<Bytes>, usual: Bytes| {
+        given.or_else(|| Some(ask(question, &usual.exact(), |text| text.parse().ok())))
+    };
+    arguments.data = size("Size of the data", arguments.data, USUAL[0]);
+    arguments.memory = size("Memory of the server", arguments.memory, USUAL[1]);
     let optional = "none";
-    arguments.rate =
-        ask("Transactions or operations per second (200/s), or none", optional, |text| {
-            if text == optional { Some(None) } else { text.parse().ok().map(Some) }
-        });
-    if arguments.rate.is_some() {
+    if arguments.workload.is_none() && arguments.reads.is_none() && arguments.ingest.is_none() {
+        arguments.reads =
+            ask("Share of reads (80%), or none for the usual one", optional, |text| {
+                if text == optional { Some(None) } else { text.parse().ok().map(Some) }
+            });
+    }
+    if arguments.rate.is_none() && arguments.ingest.is_none() {
+        arguments.rate =
+            ask("Transactions or operations per second (200/s), or none", optional, |text| {
+                if text == optional { Some(None) } else { text.parse().ok().map(Some) }
+            });
+    }
+    let has_rate = arguments.rate.is_some() || arguments.ingest.is_some();
+    if has_rate && arguments.p99.is_none() {
         arguments.p99 = ask("p99 latency at that rate (5ms), or none", optional, |text| {
             if text == optional { Some(None) } else { text.parse().ok().map(Some) }
         });
@@ -336,15 +384,23 @@ mod tests {
     /// Scaled data with unscaled memory would keep everything in memory: every drive would be enough.
     #[test]
     fn data_and_memory_are_scaled_alike() {
-        let study =
-            made("advise mariadb --data 500GB --memory 64GB --reads 100%").expect("a study");
-        let job = study.experiment[0].job.first();
-        let sql = job.sql().expect("sql");
-        assert_eq!(sql.options.text("buffer_pool"), Bytes((256 << 20) * 64 * 3 / 500 / 4).exact());
-        let study =
-            made("advise lmdb --data 1GB --memory 500MB --reads 100% --clients 32").unwrap();
-        let job = study.experiment[0].job.first().clone();
-        assert_eq!(job.key_value().expect("kv").memory.text(), Bytes(256 << 20).exact());
+        let pool = |line: &str| {
+            let study = made(line).expect("a study");
+            let job = study.experiment[0].job.first();
+            job.sql().expect("sql").options.text("buffer_pool").to_owned()
+        };
+        // 256 MiB * 64 / 500 * 75 %; with more memory than data, all of them are in the pool.
+        assert_eq!(pool("advise mariadb --data 500GB --memory 64GB --reads 100%"), "25MiB");
+        assert_eq!(pool("advise mariadb --data 10GB --memory 64GB"), "320MiB");
+        let held = |line: &str| {
+            let study = made(line).expect("a study");
+            let job = study.experiment[0].job.first().clone();
+            let job = job.key_value().expect("kv");
+            (job.memory.text(), job.data().get() >> 20)
+        };
+        assert_eq!(held("advise lmdb --data 1GB --memory 500MB --reads 100%").0, "256MiB");
+        // The smallest memory limit is a sixth of the data, so more data are simulated.
+        assert_eq!(held("advise lmdb --data 96GB --memory 16GB"), ("96MiB".into(), 575));
     }
 
     /// The requirement must reach the study: rate, latency, bytes per second, price.
@@ -354,7 +410,7 @@ mod tests {
             made("advise postgres --rate 200/s --p99 5ms --data 500GB --on gp3,990-pro").unwrap();
         let need = &study.experiment[0];
         assert_eq!(need.objectives[0].to_string(), "p99 \u{2264} 5 ms at 200/s");
-        assert_eq!(study.stack[0].price.as_deref(), Some("40 USD per month"));
+        assert_eq!(study.stack[0].price.as_deref(), Some("37 USD per month"));
         assert_eq!(study.stack[1].price, None);
         let study = made("advise rocksdb --ingest 50MB --value-size 984B").unwrap();
         let point = study::plan(&study).trials[0].point_text();

@@ -32,7 +32,7 @@ pub fn run(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
     let study = (runner::load_study(STUDY)?, &set[..]);
     let running = Running::start()?;
     let end = running.execute_with(study, (arguments.out.clone(), &[]), arguments.progress)?;
-    if !arguments.json || end.ending != Ending::Complete {
+    if !arguments.json {
         return finish_run(&end);
     }
     let checks = fitness(&Run::read(&end.path, engines::list())?);
@@ -40,7 +40,13 @@ pub fn run(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
         .iter()
         .map(|one| json!({"check": one.name, "verdict": one.verdict.word(), "text": one.text}));
     let rows: Vec<_> = rows.collect();
-    out!("{:#}", json!({"schema": 1, "directory": place, "run": end.path, "checks": rows}));
+    let (directory, run) = (place.to_string_lossy(), end.path.to_string_lossy());
+    out!("{:#}", json!({"schema": 1, "directory": directory, "run": run, "checks": rows}));
     let unfit = checks.iter().any(|one| one.verdict == Fitness::Unfit);
-    Ok(if unfit { exit::OBJECTIVE_MISSED } else { exit::OK })
+    Ok(match end.ending {
+        Ending::Interrupted => exit::INTERRUPTED,
+        Ending::Failed => exit::TARGET_FAILED,
+        Ending::Complete if unfit => exit::OBJECTIVE_MISSED,
+        Ending::Complete => exit::OK,
+    })
 }

@@ -57,7 +57,8 @@ pub enum Verb {
         after_help = "Examples: crosspoint advise postgres --data 500GB --rate 200/s --p99 5ms\n          \
             crosspoint advise mariadb --reads 80% --on gp3,gp3+iops=6000+throughput=250MiB\n          \
             crosspoint advise rocksdb --ingest 50MB\n\n\
-            Nothing is written to a drive: databases run in virtual time. Exit code 8: no storage is enough."
+            Nothing is written to a drive: databases run in virtual time.\n\
+            Exit code 8: no candidate is enough; 10: none is surely enough."
     )]
     Advise(Box<AdviseArguments>),
     /// Check whether the storage of a directory is fit for a database (2 min): flushes, write cache,

@@ -6,15 +6,15 @@ use crate::progress::ProgressKind;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct AdviseArguments {
-    /// Database engine; without it, five questions are asked
+    /// Database engine; without it, asks for what is not given
     #[arg(value_name = "ENGINE")]
     pub engine: Option<String>,
-    /// Size of the data
-    #[arg(long, value_name = "SIZE", default_value = "100GB")]
-    pub data: units::Bytes,
-    /// Memory of the database server
-    #[arg(long, value_name = "SIZE", default_value = "16GB")]
-    pub memory: units::Bytes,
+    /// Size of the data [default: 100GB]
+    #[arg(long, value_name = "SIZE")]
+    pub data: Option<units::Bytes>,
+    /// Memory of the database server [default: 16GB]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<units::Bytes>,
     /// Share of reads; selects the workload [default: 50%; PostgreSQL: pgbench's TPC-B-like script]
     #[arg(long, value_name = "SHARE", conflicts_with = "workload")]
     pub reads: Option<units::Share>,
@@ -24,8 +24,8 @@ pub struct AdviseArguments {
     /// Required rate: transactions (SQL) or operations per second, e.g. 200/s [default: as fast as possible]
     #[arg(long, value_name = "RATE")]
     pub rate: Option<units::Rate>,
-    /// LMDB, RocksDB, SQLite: required rate in bytes per second, e.g. 50MB
-    #[arg(long, value_name = "SIZE", conflicts_with = "rate")]
+    /// LMDB, RocksDB, SQLite: required bytes of updates per second, e.g. 50MB, without reads
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["rate", "reads", "workload"])]
     pub ingest: Option<units::Bytes>,
     /// Required p99 latency at that rate, e.g. 5ms
     #[arg(long, value_name = "TIME")]

@@ -21,12 +21,13 @@ pub fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
     let changed = |path: &Path| std::fs::metadata(path).and_then(|facts| facts.modified()).ok();
     let known =
         changed(&page) >= changed(&end.path.join("trials")) && archive::output::is_unedited(&page);
-    let mut missed = false;
+    let (missed, answer);
     if end.ran == 0 && known && end.ending != Ending::Interrupted {
         // Rendering the report again takes longer than checking for missing trials.
         out!("nothing was left to run");
         let run = Run::read(&end.path, engines::list())?;
-        missed = (end.asks && say_objectives(&run)) || is_answer_negative(&run);
+        missed = end.asks && say_objectives(&run);
+        answer = code_of_answer(&run);
     } else {
         let run = Run::read(&end.path, engines::list())?;
         let (headline, doubts) = report::headline(&run);
@@ -48,7 +49,8 @@ pub fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
         }
         let lines = if table.is_empty() { report::summary(&run) } else { report::gains(&run) };
         lines.iter().for_each(|line| out!("{}", plain(line)));
-        missed |= say_objectives(&run) || is_answer_negative(&run);
+        missed = say_objectives(&run);
+        answer = code_of_answer(&run);
         result_file::write_own_page(&[run], &page)?;
     }
     out!("run:    {}", end.path.display());
@@ -56,7 +58,7 @@ pub fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
     let resume = format!("crosspoint run --resume {}", end.path.display());
     Ok(match end.ending {
         Ending::Complete if missed => exit::OBJECTIVE_MISSED,
-        Ending::Complete => exit::OK,
+        Ending::Complete => answer,
         Ending::Interrupted => {
             say!("partial: results so far are kept; resume with: {resume}");
             exit::INTERRUPTED
@@ -106,20 +108,28 @@ fn stretched(run: &Run) -> String {
     words
 }
 
-/// Whether a check failed, or no storage of a shortlist is enough.
-fn is_answer_negative(run: &Run) -> bool {
+/// The exit code of an answer: a check failed or no candidate is enough, or that is not known.
+fn code_of_answer(run: &Run) -> ExitCode {
     match run.study.answer {
-        Some(study::Finding::Fitness) => {
-            fitness(run).iter().any(|check| check.verdict == Fitness::Unfit)
+        Some(study::Finding::Fitness)
+            if fitness(run).iter().any(|check| check.verdict == Fitness::Unfit) =>
+        {
+            exit::OBJECTIVE_MISSED
         }
         Some(study::Finding::Suitability) => {
             let decided = decisions(run);
-            let list = shortlist(run, &decided);
-            list.is_some_and(|list| {
-                list.candidates.iter().all(|one| one.verdict == Suitability::NotEnough)
-            })
+            let best = shortlist(run, &decided);
+            let Some(list) = best else { return exit::INCONCLUSIVE };
+            let has = |wanted| list.candidates.iter().any(|one| one.verdict == wanted);
+            match () {
+                () if has(Suitability::Better) || has(Suitability::Enough) => exit::OK,
+                () if has(Suitability::Borderline) || has(Suitability::Unknown) => {
+                    exit::INCONCLUSIVE
+                }
+                () => exit::OBJECTIVE_MISSED,
+            }
         }
-        _ => false,
+        _ => exit::OK,
     }
 }
 

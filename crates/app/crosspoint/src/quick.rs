@@ -40,8 +40,13 @@ pub fn study_of(
         [] => stack(&mut text, engine, ("target", "."), job),
         [one] => stack(&mut text, engine, ("target", one), job),
         several => {
+            let mut names: Vec<String> = Vec::new();
             for target in several {
-                stack(&mut text, engine, (&stack_name(target), target), job);
+                let name = stack_name(target);
+                let again = names.iter().filter(|other| **other == name).count();
+                names.push(name.clone());
+                let name = if again > 0 { format!("{name}-{}", again + 1) } else { name };
+                stack(&mut text, engine, (&name, target), job);
             }
         }
     }
@@ -101,7 +106,10 @@ pub fn stack_name(target: &str) -> String {
     };
     let name: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    name.trim_matches('-').to_owned()
+    match name.trim_matches('-') {
+        "" => "target".to_owned(),
+        name => name.to_owned(),
+    }
 }
 
 fn stack(text: &mut String, engine: &Descriptor, (name, target): (&str, &str), job: &JobArguments) {

@@ -63,7 +63,12 @@ pub fn shortlist_lines(run: &Run) -> Vec<String> {
         [
             crate::chart::short(one.title).to_owned(),
             one.verdict.words().to_owned(),
-            one.p99.map_or_else(|| "load not kept".into(), |p99| ranged(p99, time)),
+            match (one.kept, one.p99) {
+                (_, Some(p99)) => ranged(p99, time),
+                (Some(false), None) => "load not kept".into(),
+                (Some(true), None) => "too few samples".into(),
+                (None, None) => String::new(),
+            },
             one.most.map_or_else(String::new, |most| ranged(most, rate)),
             one.limit.map_or_else(String::new, limited_words),
             one.stack.price.clone().unwrap_or_default(),
@@ -102,7 +107,7 @@ pub(crate) fn suitability_findings(run: &Run) -> Vec<Finding> {
 /// What is required: `200 transactions/s` and its p99.
 fn requirement(list: &Shortlist<'_>) -> String {
     let rate = list.rate.map_or_else(String::new, |rate| {
-        format!("{} {}", human_count(rate.get() as f64), list.counted.words())
+        format!("{} {}", human_count(rate.get() as f64), list.counted)
     });
     match list.objective {
         Some(objective) => format!("{rate} with p99 \u{2264} {}", objective.at_most),
@@ -133,7 +138,11 @@ fn for_load(list: &Shortlist<'_>, best: &Candidate<'_>) -> String {
         let most = most.map_or_else(String::new, |(name, rate)| {
             format!("; the fastest, {name}, reaches {}/s", human_count(rate))
         });
+        let unknown = count(Suitability::Unknown);
         return match borderline {
+            0 if unknown > 0 => format!(
+                "No candidate is known to be enough for {need}: {unknown} of {all} have no result{most}."
+            ),
             0 => format!("None of {all} candidates is enough for {need}{most}."),
             _ => format!(
                 "No candidate is surely enough for {need}: {borderline} of {all} are borderline, such as \
@@ -175,7 +184,7 @@ fn fastest(list: &Shortlist<'_>) -> String {
         "{} has the highest rate, {} {}; {} of {} others are within 5 % of it.",
         name(most),
         human_count(rate(most)),
-        list.counted.words(),
+        list.counted,
         list.candidates.iter().filter(alike).count() - 1,
         list.candidates.len() - 1
     )

@@ -3,8 +3,10 @@
 use std::fmt::Write;
 
 use analysis::decision::{Choice, Decision, decisions};
+use analysis::fitness::{Fitness, FitnessCheck, fitness};
 use analysis::objective::{Outcome, asked_of, objectives};
 use analysis::range::ValueRange;
+use analysis::suitability::{Suitability, shortlist};
 use archive::{Run, TrialOutcome};
 use units::{Nanos, human_count};
 
@@ -53,6 +55,12 @@ pub fn markdown(run: &Run) -> String {
     for doubt in &doubts {
         let _ = write!(out, "\n* Warning: {}", cell(doubt));
     }
+    out.push('\n');
+    for lines in [crate::check_lines(run), crate::shortlist_lines(run)] {
+        if !lines.is_empty() {
+            let _ = write!(out, "\n```\n{}\n```\n", lines.join("\n").replace('`', "'"));
+        }
+    }
     for one in tables(run, 1) {
         let _ = write!(out, "\n{}\n\n", cell(&one.title));
         for (at, row) in one.rows.iter().enumerate() {
@@ -65,11 +73,37 @@ pub fn markdown(run: &Run) -> String {
     out
 }
 
+/// The checks of `check`, or the answer of `advise`, each with its result and reason.
+fn answer_cases(run: &Run) -> Vec<(String, Outcome, String)> {
+    let check = |one: FitnessCheck| {
+        let outcome = match one.verdict {
+            Fitness::Fit => Outcome::Met,
+            Fitness::Doubtful => Outcome::Open,
+            Fitness::Unfit => Outcome::Missed,
+        };
+        (one.name.to_owned(), outcome, one.text)
+    };
+    let mut all: Vec<_> = fitness(run).into_iter().map(check).collect();
+    let decided = decisions(run);
+    if let Some(list) = shortlist(run, &decided) {
+        let best = list.candidates.iter().map(|one| one.verdict).min();
+        let outcome = match best {
+            Some(Suitability::Better | Suitability::Enough) => Outcome::Met,
+            Some(Suitability::NotEnough) => Outcome::Missed,
+            Some(Suitability::Borderline | Suitability::Unknown) | None => Outcome::Open,
+        };
+        all.push(("a candidate is enough".into(), outcome, crate::headline(run).0));
+    }
+    all
+}
+
 /// The objectives of a run as test cases (JUnit's XML, as CI systems read it): missed ones are failures,
 /// inconclusive ones are skipped; failed trials are errors.
 #[must_use]
 pub fn junit(run: &Run) -> String {
-    let all = objectives(run);
+    // A candidate that is not enough is no failure; that none is enough is one.
+    let answers = answer_cases(run);
+    let all = if answers.is_empty() { objectives(run) } else { Vec::new() };
     let failed = run.trials.iter().filter(|trial| trial.outcome == TrialOutcome::Failed);
     let failed: Vec<_> = failed.collect();
     let count = |outcome| all.iter().filter(|one| one.outcome == outcome).count();
@@ -77,28 +111,35 @@ pub fn junit(run: &Run) -> String {
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" \
          errors=\"{}\" skipped=\"{}\">\n",
         escape(&run.study.name),
-        all.len() + failed.len(),
-        count(Outcome::Missed),
+        all.len() + failed.len() + answers.len(),
+        count(Outcome::Missed) + answers.iter().filter(|one| one.1 == Outcome::Missed).count(),
         failed.len(),
-        count(Outcome::Open)
+        count(Outcome::Open) + answers.iter().filter(|one| one.1 == Outcome::Open).count()
     );
+    let clean = |text: &str| escape(&text.replace(char::is_control, " "));
     let mut case = |class: &str, name: String, inside: String| {
-        let (class, name) = (escape(class), escape(&name));
+        let (class, name) = (clean(class), clean(&name));
         let _ =
             writeln!(out, "<testcase classname=\"{class}\" name=\"{name}\">{inside}</testcase>");
     };
-    for one in &all {
-        let text = escape(&one.text);
-        let inside = match one.outcome {
+    let inside = |outcome: Outcome, text: &str| {
+        let text = clean(text);
+        match outcome {
             Outcome::Met => format!("<system-out>{text}</system-out>"),
             Outcome::Missed => format!("<failure message=\"{text}\"/>"),
             Outcome::Open => format!("<skipped message=\"{text}\"/>"),
-        };
+        }
+    };
+    for (name, outcome, text) in &answers {
+        case(&run.study.name, name.clone(), inside(*outcome, text));
+    }
+    for one in &all {
+        let inside = inside(one.outcome, &one.text);
         let name = format!("{} on {} {}", one.objective, one.stack, one.point);
         case(&one.experiment, name.trim_end().to_owned(), inside);
     }
     for trial in failed {
-        let reason = escape(trial.result.failure.as_deref().unwrap_or("no reason was recorded"));
+        let reason = clean(trial.result.failure.as_deref().unwrap_or("no reason was recorded"));
         case(&trial.experiment, trial.slug.clone(), format!("<error message=\"{reason}\"/>"));
     }
     out + "</testsuite>\n"

@@ -171,7 +171,8 @@ fn provisioned(name: &str, text: &str, settings: &str) -> Result<String, String>
         let constant = cloud.get_mut(key).and_then(toml::Value::as_table_mut);
         let constant = constant.ok_or_else(|| format!("the profile has no `{key}`"))?;
         let before = constant.insert("value".into(), value);
-        constant.insert("source".into(), "provisioned".into());
+        constant.insert("source".into(), "provisioned; bursts grow with the rate".into());
+        constant.insert("kind".into(), "assumed".into());
         Ok::<_, String>(before)
     };
     let mut words = Vec::new();

@@ -54,24 +54,27 @@ pub struct CloudParameters {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct VolumePrice {
-    /// For each 1e9 bytes.
-    pub per_gb: f64,
+    /// For each GiB, which providers call GB.
+    pub per_gib: f64,
     /// Operations per second that cost nothing.
     pub operations_included: Rate,
     /// For each further one.
     pub per_operation: f64,
     /// Bytes per second that cost nothing.
     pub bandwidth_included: Bytes,
-    /// For each further 1e6 bytes per second.
-    pub per_megabyte: f64,
+    /// For each further MiB per second.
+    pub per_mib: f64,
     /// Where from, with its date.
     pub source: String,
 }
 
+const MIB: f64 = 1_048_576.0;
+const GIB: f64 = 1024.0 * MIB;
+
 impl VolumePrice {
     /// Whether all prices are sums of money.
     pub(crate) fn is_possible(&self) -> bool {
-        let all = [self.per_gb, self.per_operation, self.per_megabyte];
+        let all = [self.per_gib, self.per_operation, self.per_mib];
         all.iter().all(|price| price.is_finite() && *price >= 0.0)
     }
 }
@@ -85,9 +88,9 @@ impl CloudParameters {
         let operations = beyond(self.operations.value.get(), price.operations_included.get());
         let bandwidth = beyond(self.bandwidth.value.get(), price.bandwidth_included.get());
         Some(
-            size.get() as f64 / 1e9 * price.per_gb
+            size.get() as f64 / GIB * price.per_gib
                 + operations * price.per_operation
-                + bandwidth / 1e6 * price.per_megabyte,
+                + bandwidth / MIB * price.per_mib,
         )
     }
 }
@@ -198,10 +201,10 @@ mod tests {
             let crate::Parameters::Cloud(cloud) = &profile.parameters else { panic!("a volume") };
             cloud.monthly_price(Bytes(1_000_000_000_000)).expect("a price")
         };
-        // 1 TB, 0.08 each GB; 13,000 operations at 0.005; 868.9 MB/s at 0.04.
-        assert!((price("aws-gp3") - 80.0).abs() < 0.1, "{}", price("aws-gp3"));
-        assert!((price("aws-gp3-16k") - 179.8).abs() < 0.1, "{}", price("aws-gp3-16k"));
-        assert!((price("aws-io2-bx") - 4285.0).abs() < 0.1, "{}", price("aws-io2-bx"));
+        // 931.3 GiB at 0.08; 13,000 operations at 0.005; 828.7 MiB/s at 0.04.
+        assert!((price("aws-gp3") - 74.5).abs() < 0.1, "{}", price("aws-gp3"));
+        assert!((price("aws-gp3-16k") - 172.7).abs() < 0.1, "{}", price("aws-gp3-16k"));
+        assert!((price("aws-io2-bx") - 4276.4).abs() < 0.1, "{}", price("aws-io2-bx"));
     }
 
     #[test]
