@@ -55,8 +55,6 @@ const LOADED_MAX: f64 = 50e6;
 /// Tenth percentile of a flush below which a drive with a volatile cache had no time to write to its medium:
 /// the fastest consumer drives take longer (docs/method/advice.md).
 const FLUSH_MIN: f64 = 300e3;
-/// By how much more a flush takes if it writes a megabyte.
-const FLUSH_GROWTH: f64 = 1.5;
 /// How close rates of different sizes are under a limit on IOPS.
 const ALIKE: f64 = 0.02;
 /// Smallest fall of a sustained rate that is reported.
@@ -277,7 +275,7 @@ fn durability(seen: &Measured) -> Option<(Fitness, String)> {
                 "the device reports no volatile write cache, so the kernel need not flush it; {cost}"
             ),
         ),
-        Some(true) if least >= FLUSH_MIN || batch >= flush * FLUSH_GROWTH + FLUSH_MIN => {
+        Some(true) if least >= FLUSH_MIN => {
             (Fitness::Fit, format!("a flush takes long enough to write to the medium: {cost}"))
         }
         Some(true) => (

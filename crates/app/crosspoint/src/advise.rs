@@ -39,8 +39,8 @@ const USUAL: [Bytes; 2] = [Bytes(100_000_000_000), Bytes(16_000_000_000)];
 const POOL_SHARE: [f64; 2] = [0.75, 0.25];
 /// Bytes of a row of sysbench's tables, and of an account of pgbench, with their indexes.
 const ROW_BYTES: [u64; 2] = [240, 150];
-/// Operations that a p99 takes, and the shortest and longest measurement, in seconds.
-const SAMPLES: f64 = 1500.0;
+/// Operations for a p99 of each half of a mix, and the shortest and longest measurement, in seconds.
+const SAMPLES: f64 = 3000.0;
 const SECONDS: (f64, f64) = (2.0, 600.0);
 
 pub fn run(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {

@@ -99,7 +99,11 @@ fn run_commands_of(name: &str) -> u32 {
             words if words.starts_with("compare ") => 10,
             _ => 0,
         };
-        expect(&scratch.run(&words), code);
+        let output = scratch.run(&words);
+        // The verdict depends on this machine's CPU.
+        if !words.starts_with("advise ") || ![Some(8), Some(10)].contains(&output.status.code()) {
+            expect(&output, code);
+        }
         tried += 1;
     }
     tried
