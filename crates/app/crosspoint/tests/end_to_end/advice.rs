@@ -1,7 +1,7 @@
 //! `check` and `advise` end to end: verdicts on storage with known defects, and on a shortlist whose order is
 //! known.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::support::disks::{attach, possible};
 use crate::support::{DiskScratch, Scratch, expect, needs, sh, stdout};
@@ -18,6 +18,26 @@ fn check(scratch: &Scratch, directory: &Path, emulated: bool, code: i32) -> Stri
     let output = scratch.run(&format!("run check {set}"));
     expect(&output, code);
     stdout(&output)
+}
+
+/// The file system on a block device, mounted until it is dropped: before the drive is detached, also if the
+/// test fails.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(scratch: &Scratch, device: &str) -> Self {
+        let place = scratch.path().join("place");
+        std::fs::create_dir(&place).expect("a directory");
+        let words = format!("mkfs.ext4 -q {device} && mount {device} {}", place.display());
+        assert!(sh(&words));
+        Self(place)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        sh(&format!("umount {}", self.0.display()));
+    }
 }
 
 fn has_line(text: &str, verdict: &str, name: &str, part: &str) {
@@ -39,16 +59,11 @@ fn a_check_suspects_dropped_flushes_only() {
         let scratch = DiskScratch(Scratch::new());
         std::fs::write(scratch.path().join("faults.toml"), faults).expect("written");
         let plan = if drops { "--faults faults.toml" } else { "" };
-        // Its flushes take milliseconds.
+        // An honest flush of it takes most of a millisecond.
         let words = format!("samsung-860-qvo --size 128MiB --block {plan}");
         let disk = attach(&scratch, words.trim());
-        let (device, place) =
-            (disk["block"].as_str().expect("a device"), scratch.path().join("place"));
-        std::fs::create_dir(&place).expect("a directory");
-        let mount = format!("mkfs.ext4 -q {device} && mount {device} {}", place.display());
-        assert!(sh(&mount));
-        let text = check(&scratch, &place, true, 0);
-        assert!(sh(&format!("umount {}", place.display())));
+        let mounted = Mounted::new(&scratch, disk["block"].as_str().expect("a device"));
+        let text = check(&scratch, &mounted.0, true, 0);
         has_line(&text, verdict, "durability", "");
     }
 }
@@ -63,12 +78,8 @@ fn a_check_finds_a_limit_on_operations() {
     let scratch = DiskScratch(Scratch::new());
     // Slow enough for a busy host.
     let disk = attach(&scratch, "aws-gp3 --scale 4 --size 128MiB --block");
-    let (device, place) = (disk["block"].as_str().expect("a device"), scratch.path().join("place"));
-    std::fs::create_dir(&place).expect("a directory");
-    let mount = format!("mkfs.ext4 -q {device} && mount {device} {}", place.display());
-    assert!(sh(&mount));
-    let text = check(&scratch, &place, true, 0);
-    assert!(sh(&format!("umount {}", place.display())));
+    let mounted = Mounted::new(&scratch, disk["block"].as_str().expect("a device"));
+    let text = check(&scratch, &mounted.0, true, 0);
     has_line(&text, "doubtful", "throttling", "throttled: ");
 }
 
