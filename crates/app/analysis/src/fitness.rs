@@ -12,6 +12,7 @@ use units::{Nanos, human_count};
 use workload::OpClass;
 
 use crate::groups::{Group, Ops, groups};
+use crate::objective::Outcome;
 
 /// Verdict of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +37,16 @@ impl Fitness {
     }
 }
 
+impl From<Fitness> for Outcome {
+    fn from(verdict: Fitness) -> Self {
+        match verdict {
+            Fitness::Fit => Self::Met,
+            Fitness::Doubtful => Self::Open,
+            Fitness::Unfit => Self::Missed,
+        }
+    }
+}
+
 /// One check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FitnessCheck {
@@ -47,8 +58,8 @@ pub struct FitnessCheck {
     pub text: String,
 }
 
-/// Longest p99 of a flush (etcd's FAQ: the 99th percentile of an fsync of its log
-/// below 10 ms), also of a read under load.
+/// Longest p99 of a flush (etcd's FAQ: the 99th percentile of an fsync of its log below 10 ms), also of a read
+/// under load.
 const P99_MAX: f64 = 10e6;
 /// Beyond this, reads under load time out in most services.
 const LOADED_MAX: f64 = 50e6;

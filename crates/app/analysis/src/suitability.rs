@@ -13,6 +13,7 @@ use workload::OpClass;
 use crate::decision::{Choice, Decision, DecisionMetric, counted_of};
 use crate::doubts::{WarningKind, doubts_of};
 use crate::groups::{Group, Ops, groups, is_sql};
+use crate::objective::Outcome;
 use crate::range::{ValueRange, value_range};
 use crate::reliability::{Reliability, standing};
 
@@ -156,6 +157,19 @@ pub fn shortlist<'a>(run: &'a Run, decided: &'a [Decision<'a>]) -> Option<Shortl
     });
     let counted = if whole_classes(any).len() > 1 { "operations/s" } else { counted.words() };
     Some(Shortlist { rate: required, objective, counted, candidates })
+}
+
+impl Shortlist<'_> {
+    /// Whether a candidate is enough: missed if none is, inconclusive if that is not known.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        let has = |verdict| self.candidates.iter().any(|one| one.verdict == verdict);
+        match () {
+            () if has(Suitability::Better) || has(Suitability::Enough) => Outcome::Met,
+            () if has(Suitability::Borderline) || has(Suitability::Unknown) => Outcome::Open,
+            () => Outcome::Missed,
+        }
+    }
 }
 
 /// The number that a stack's price begins with.

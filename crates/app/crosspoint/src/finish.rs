@@ -5,7 +5,7 @@ use std::path::Path;
 use analysis::decision::decisions;
 use analysis::fitness::{Fitness, fitness};
 use analysis::objective::Outcome;
-use analysis::suitability::{Suitability, shortlist};
+use analysis::suitability::shortlist;
 use archive::Run;
 use runner::{Ending, RunEnd};
 
@@ -118,15 +118,10 @@ fn code_of_answer(run: &Run) -> ExitCode {
         }
         Some(study::Finding::Suitability) => {
             let decided = decisions(run);
-            let best = shortlist(run, &decided);
-            let Some(list) = best else { return exit::INCONCLUSIVE };
-            let has = |wanted| list.candidates.iter().any(|one| one.verdict == wanted);
-            match () {
-                () if has(Suitability::Better) || has(Suitability::Enough) => exit::OK,
-                () if has(Suitability::Borderline) || has(Suitability::Unknown) => {
-                    exit::INCONCLUSIVE
-                }
-                () => exit::OBJECTIVE_MISSED,
+            match shortlist(run, &decided).map_or(Outcome::Open, |list| list.outcome()) {
+                Outcome::Met => exit::OK,
+                Outcome::Open => exit::INCONCLUSIVE,
+                Outcome::Missed => exit::OBJECTIVE_MISSED,
             }
         }
         _ => exit::OK,

@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use analysis::decision::{Choice, Decision, decisions};
-use analysis::fitness::{Fitness, FitnessCheck, fitness};
+use analysis::fitness::{FitnessCheck, fitness};
 use analysis::objective::{Outcome, asked_of, objectives};
 use analysis::range::ValueRange;
-use analysis::suitability::{Suitability, shortlist};
+use analysis::suitability::shortlist;
 use archive::{Run, TrialOutcome};
 use units::{Nanos, human_count};
 
@@ -75,24 +75,11 @@ pub fn markdown(run: &Run) -> String {
 
 /// The checks of `check`, or the answer of `advise`, each with its result and reason.
 fn answer_cases(run: &Run) -> Vec<(String, Outcome, String)> {
-    let check = |one: FitnessCheck| {
-        let outcome = match one.verdict {
-            Fitness::Fit => Outcome::Met,
-            Fitness::Doubtful => Outcome::Open,
-            Fitness::Unfit => Outcome::Missed,
-        };
-        (one.name.to_owned(), outcome, one.text)
-    };
+    let check = |one: FitnessCheck| (one.name.to_owned(), one.verdict.into(), one.text);
     let mut all: Vec<_> = fitness(run).into_iter().map(check).collect();
     let decided = decisions(run);
     if let Some(list) = shortlist(run, &decided) {
-        let best = list.candidates.iter().map(|one| one.verdict).min();
-        let outcome = match best {
-            Some(Suitability::Better | Suitability::Enough) => Outcome::Met,
-            Some(Suitability::NotEnough) => Outcome::Missed,
-            Some(Suitability::Borderline | Suitability::Unknown) | None => Outcome::Open,
-        };
-        all.push(("a candidate is enough".into(), outcome, crate::headline(run).0));
+        all.push(("a candidate is enough".into(), list.outcome(), crate::headline(run).0));
     }
     all
 }

@@ -254,7 +254,8 @@ fn folded_rows<'r, 'a>(rows: &'r [Row<'a>]) -> (Vec<&'r Row<'a>>, String) {
     });
     let coded: Vec<_> = coded.collect();
     let words: Vec<String> = words.into_iter().collect();
-    let shown = bounds::chosen(rows, ROWS_SHOWN, |row| bounds::rank(row.figure));
+    // A rate next to its latencies, not only rates.
+    let shown = bounds::chosen(rows, ROWS_SHOWN, |row| bounds::rank(row.figure).max(2));
     (shown, script_data(&serde_json::json!({"words": words, "rows": coded})))
 }
 

@@ -245,7 +245,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// The size of an operation on the device: without direct I/O, the page cache reads and writes pages.
+    /// Returns the size of an operation on the device: buffered I/O transfers whole pages.
     fn on_device(&mut self, size: u64) -> u64 {
         let direct = self.section.options.get("direct").is_some_and(|on| on.value != "0");
         if direct || size.is_multiple_of(512) {

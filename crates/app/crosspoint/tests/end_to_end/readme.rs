@@ -99,11 +99,7 @@ fn run_commands_of(name: &str) -> u32 {
             words if words.starts_with("compare ") => 10,
             _ => 0,
         };
-        let output = scratch.run(&words);
-        // The verdict depends on this machine's CPU.
-        if !words.starts_with("advise ") || ![Some(8), Some(10)].contains(&output.status.code()) {
-            expect(&output, code);
-        }
+        expect(&scratch.run(&words), code);
         tried += 1;
     }
     tried
@@ -150,7 +146,8 @@ fn words_of(command: &str, place: &str, tiny: &str) -> String {
             "run live-postgres",
             &format!("run live-postgres {short} --set experiment.*.job.records=100000"),
         )
-        // A shorter shortlist, on which each engine's drives are simulated alike.
+        // Requirements that are met, whatever this machine's CPU.
+        .replace("--rate 200/s --p99 5ms", "--rate 200/s --p99 500ms")
         .replace("postgres --data 500GB --memory 64GB", "sqlite --data 4MB --on gp3")
         .replace("postgres --data 500GB", "sqlite --data 4MB")
         .replace("/mnt/nvme", place)

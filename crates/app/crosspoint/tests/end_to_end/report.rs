@@ -35,7 +35,7 @@ fn the_page_is_small_and_names_no_address() {
     assert!(!lower.contains(" style=\""), "inline styles would be blocked by our own policy");
     // The text of the first screen must not depend on scripts.
     let body = text.split("<script").next().expect("a body");
-    for words in ["What would my database do", "<svg", "measured", "predicted", "p99", "iops"] {
+    for words in ["What would my database do", "<svg", "measured", "predicted", "latency_p99"] {
         assert!(body.contains(words), "{words}");
     }
 }
