@@ -58,8 +58,8 @@ pub struct FitnessCheck {
     pub text: String,
 }
 
-/// Longest p99 of a flush (etcd's FAQ: the 99th percentile of an fsync of its log below 10 ms), also of a read
-/// under load.
+/// Longest p99 of a flush (etcd's FAQ: the 99th percentile of an fsync of its log below 10 ms), also of a
+/// read under load.
 const P99_MAX: f64 = 10e6;
 /// Beyond this, reads under load time out in most services.
 const LOADED_MAX: f64 = 50e6;
